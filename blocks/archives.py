@@ -112,13 +112,13 @@ class _ForwardOnlyFile:
 
     def seek(self, place: int) -> None:
         if place < self._at:
-            raise tarfile.ReadError("its members overlap")
+            raise tarfile.ReadError("members of the archive overlap")
         while self._at < place and self.read(min(place - self._at, _PIECE)):
             pass
 
     def read(self, size: int) -> bytes:
         if size > _MOST_HEADER:
-            raise tarfile.ReadError("a name in it is too long")
+            raise tarfile.ReadError("the name of a member is too long")
         pieces, wanted = [], size
         while wanted > 0:
             self._rest = self._rest or next(self._pieces, b"")

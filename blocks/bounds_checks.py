@@ -41,7 +41,9 @@ def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np
     cells: int64 (B, 2), start and end of a slice's tokens in the word-major order of each block.
     """
     require_valid(
-        blocks.size == starts.size == lengths.size, path, "its runs do not each have a block, a start and a length"
+        blocks.size == starts.size == lengths.size,
+        path,
+        "its arrays of blocks, starts and lengths have different sizes",
     )
     require_below(path, "blocks", blocks, len(cells))
     for first in range(0, blocks.size, _RUNS):
@@ -57,7 +59,11 @@ def require_cells(path: Path, cells: np.ndarray, blocks: int, slices: int, sampl
     require_valid(
         cells.size == blocks * slices, path, f"it has {cells.size} cells for {blocks} blocks and {slices} slices"
     )
-    require_valid(int(cells.min(initial=0)) >= 0 and _sum(cells) == samples, path, f"its cells do not sum to {samples}")
+    require_valid(
+        int(cells.min(initial=0)) >= 0 and _sum(cells) == samples,
+        path,
+        f"the sizes of its cells do not sum to {samples}",
+    )
 
 
 def _sum(numbers: np.ndarray) -> int:

@@ -148,7 +148,7 @@ def _installation(directory: Path) -> Path | None:
 def _temporary(name: str) -> Path | None:
     """Return a new temporary directory with the given name, which is removed when this process exits."""
     stderr.print_note(
-        "every process compiles its kernels again: no cache directory is private and writable\n"
+        "kernels are compiled again in every process, because no cache directory is both private and writable\n"
         f"Set {CHOSEN} to a directory that only you can write to."
     )
     for place in _temporary_places():

@@ -60,7 +60,7 @@ def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) 
         if bytes in map(type, row):
             name = next(name for name, value in zip(columns, row, strict=True) if isinstance(value, bytes))
             raise RequestError(
-                f"--query: the column {name!r} has bytes; expected text or numbers",
+                f"--query: the column {name!r} contains bytes; expected text or numbers",
                 f"Select CAST({name} AS TEXT), or leave the column out.",
             )
 

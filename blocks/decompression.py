@@ -172,7 +172,7 @@ def decompress_pieces(pieces: Iterator[bytes], name: str, *, tar: bool = False) 
             f"{name} is not a {promised.suffix} file, but {what}", "Rename the file, or download it again."
         )
     if promised and not first:
-        raise EOFError("it is empty")
+        raise EOFError("the file is empty")
     whole = chain([first], pieces)
     if found:
         yield from _inflated(whole, found.start)
@@ -197,7 +197,7 @@ def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[byt
     while not stream.eof and (rest := stream.decompress(b"", _MOST)):
         yield rest
     if not stream.eof:
-        raise EOFError("it ends in the middle")
+        raise EOFError("the file is truncated")
 
 
 def _refuse_others(first: bytes, name: str) -> None:

@@ -387,7 +387,7 @@ def read_small(path: Path) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is not a regular file")
         if found.st_size > _MOST_JSON:
-            raise ValueError(f"it has {found.st_size} bytes, more than any file of ooc")
+            raise ValueError(f"it has {found.st_size} bytes, too many for a file of ooc")
         return file.read()
 
 

@@ -83,7 +83,7 @@ def _tables_below(directory: str) -> list[str]:
     if not found:
         raise RequestError(
             f"{directory} is a directory without {', '.join(_TABLES[:-1])} or {_TABLES[-1]} files",
-            "Give file names, or read a directory of texts with `ooc ingest text`.",
+            "Give names of files. Directories of text files can be read with `ooc ingest text`.",
         )
     return list(map(str, found))
 
@@ -95,7 +95,9 @@ def _listed(state: Path) -> list[Path]:
             raise RequestError(f"{state} is too large to be a list of files", "Save the dataset again.")
         files = msgspec.json.decode(state.read_bytes(), type=_ArrowDatasetState).files
     except (OSError, msgspec.MsgspecError) as error:
-        raise RequestError(f"{state} does not list the files of a dataset: {error}", "Save it again.") from None
+        raise RequestError(
+            f"{state} does not list the files of a dataset: {error}", "Save the dataset again."
+        ) from None
     return [state.parent / Path(file.filename).name for file in files]
 
 
@@ -103,7 +105,9 @@ def require_outside(out: str, inputs: Sequence[str]) -> None:
     """Raise RequestError if a new dataset would be inside an input directory."""
     for given in inputs:
         if Path(given).is_dir() and Path(out).resolve().is_relative_to(Path(given).resolve()):
-            raise RequestError(f"{out} is inside {given}, whose files are read", "Choose an output outside it.")
+            raise RequestError(
+                f"the output {out} is inside the input directory {given}", "Choose an output outside this directory."
+            )
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:

@@ -89,7 +89,7 @@ def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = 
     if type(found) is not int or not 1 <= found <= schema:
         raise RequestError(
             f"{path} has schema version {found}; this version of ooc reads {'1' if schema == 1 else f'1 to {schema}'}",
-            "Use the version of ooc that wrote the file, or make it again.",
+            "Use the version of ooc that wrote the file, or create the file again with this one.",
         )
     if not intact:
         raise WorkFailed(f"{path} is damaged: its checksum does not match", REMEDY)
@@ -116,7 +116,7 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
     try:
         content = json.loads(read_small(path))
         if not isinstance(content, dict):
-            raise ValueError("it is not a JSON object")
+            raise ValueError("the content is not a JSON object")
         noted = content.pop("checksum", None)
         return content, noted == _content_checksum(content) or not (noted or sealed or _is_under_another_key(content))
     except (FileNotFoundError, NotADirectoryError):

@@ -154,7 +154,7 @@ def _places(client: Any, addresses: Sequence[str] | None) -> list[DaskRankPlacem
         raise RequestError(f"{unknown[0]} is not a worker of the cluster", f"The workers are: {', '.join(alive)}")
     found = [alive[each] for each in addresses or alive]
     if not found or len(set(found)) < len(found):
-        what = "one worker is given twice" if found else "the cluster has no workers"
+        what = "a worker is listed twice" if found else "the cluster has no workers"
         raise RequestError(what, "Give every rank a worker of its own; see client.wait_for_workers.")
     return found
 
@@ -166,7 +166,7 @@ def _replaced(client: Any, places: Sequence[DaskRankPlacement]) -> list[DaskRank
         if time.monotonic() > until:
             raise WorkFailed(
                 f"the cluster has {len(alive)} workers, but the run has {len(places)} ranks",
-                "Start as many workers, then call ooc.dask.train again with resume=True.",
+                "Start {len(places)} workers, then call ooc.dask.train again with resume=True.",
             )
         time.sleep(_GLANCE)
     free = [place for place in alive if place not in places]

@@ -69,13 +69,13 @@ def advice(facts: dict[str, Any]) -> list[MachineAdvice]:
         _if(
             facts["huge_pages"]["shmem_enabled"] in ("never", "deny"),
             "huge pages for shared memory are switched off",
-            "with many topics, address translation takes time: 3 to 9 percent of sparse-gibbs",
+            "with many topics, address translation takes 3 to 9 percent of the time of sparse-gibbs",
             f"As root: echo always > {_HUGE_PAGES / 'shmem_enabled'}",
         ),
         _if(
             facts["open_files"] < FEW_FILES,
             f"a process can only have {facts['open_files']} open files",
-            "a dataset of many blocks needs more",
+            "a dataset of many blocks needs more open files",
             "Raise the limit with: ulimit -n 4096",
         ),
         *_of_disk(facts["disk"]),
@@ -133,13 +133,13 @@ def _of_disk(disk: dict[str, Any]) -> list[MachineAdvice | None]:
         _if(
             speed < SLOW_DISK,
             f"the disk of {disk['path']} reads and writes {speed / 1e6:,.0f} MB/s in total",
-            "a training that streams its state waits for the disk",
+            "training that streams its state from disk has to wait for it",
             "Put the state on a faster disk with --scratch DIR, or keep it in memory with a larger --memory.",
         ),
         _if(
             disk["free"] < 0.05 * disk["total"],
             f"{disk['free'] / 1e9:.1f} GB of {disk['total'] / 1e9:.0f} are free on the disk of {disk['path']}",
-            "full disks are slow, and a training keeps up to three copies of its state",
+            "full disks are slow, and training keeps up to three copies of its state",
             "Free some space: `ooc clean` deletes temporary files of killed commands.",
         ),
     ]

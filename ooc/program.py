@@ -152,8 +152,8 @@ class Job:
             return document_counts(self.data, self.first, self.last)
         if isinstance(self.data, WordSlice):
             raise RequestError(
-                f"the phase {self.phase!r} goes through slices, but words have no entries",
-                'Go through documents, with Phase(name, "block"); or ingest counts of words as ratings.',
+                f"the phase {self.phase!r} goes through slices, which a corpus does not store",
+                'Go through documents, with Phase(name, "block"); or ingest the word counts as ratings.',
             )
         others = self.data.rows if isinstance(self.data, MatrixColumnSlice) else self.data.columns
         return self.data.offsets[self.first : self.last + 1], others, self.data.values

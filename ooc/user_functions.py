@@ -49,7 +49,7 @@ class UserFunction(NamedTuple):
             names = ", ".join(wanted)
             raise self.wrong(
                 self.tree,
-                f"{self.name} takes {', '.join(self.parameters)}; expected {names}",
+                f"{self.name} has the parameters {', '.join(self.parameters)}; expected {names}",
                 f"Change its parameters to {names}.",
             )
 

@@ -103,10 +103,10 @@ def check(program: StaticProgram) -> None:
     """Raise RequestError, with file and line, for missing or invalid parts of a program."""
     kind = type(program)
     if kind.update is StaticProgram.update:
-        remedy = "Define the work of a worker on one part: def update(self, job)."
+        remedy = "Define how a worker processes one part of the data: def update(self, job)."
         raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no `update`", remedy)
     if not program.phases:
-        remedy = 'Define the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
+        remedy = 'Define the phases of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
         raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no `phases`", remedy)
     for name in ("initial", "phases", "reading_phases"):
         phases = getattr(program, name)
@@ -121,7 +121,7 @@ def check(program: StaticProgram) -> None:
         )
     arrays = _checked_specs(program, "shared_arrays")
     if not arrays:
-        remedy = 'Declare the arrays that all workers see: users = ooc.Field("row").'
+        remedy = 'Declare the arrays that the workers share, for example: users = ooc.Field("row").'
         raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no arrays", remedy)
     for method in (kind.primary_arrays, kind.sliced_arrays, kind.summed_arrays):
         if unknown := [name for name in method(program) if name not in arrays]:

@@ -36,7 +36,7 @@ def model_directory(path: Path) -> Path:
         return _previous(path)
     if is_own(run):
         raise RequestError(
-            f"{path} was trained by your own program, {run.config['program']}: this command cannot read its model",
+            f"{path} was trained by a program of your own, {run.config['program']}: this command cannot read its model",
             f"Its arrays are in {path / MODEL}; in Python, ooc.ProgramRun reads them by name.",
         )
     if not (path / MODEL).exists():

@@ -180,27 +180,29 @@ class TrainingResources(Options):
         Option(
             "Stop after this many seconds with everything saved; `ooc resume` continues.",
             metavar="SECONDS",
-            without={"estimator": "its run is gone after fit; a callback can end the training"},
+            without={"estimator": "no run remains after fit; a callback can end the training"},
         ),
     ] = None
     scratch: Annotated[
         Path | None,
         Option(
             "Directory on a faster disk for the state of the training [default: inside RUN].",
-            without={"estimator": "its run is where tempfile has its directories"},
+            without={"estimator": "its run is in the directory of tempfile"},
         ),
     ] = None
     on_node: Annotated[
         bool,
         Option(
             together="Give --scratch the path of a directory.",
-            without={"command": "is --scratch node", "estimator": "is on one machine"},
+            without={"command": "is --scratch node", "estimator": "trains on one machine"},
         ),
     ] = False
     overwrite: Annotated[
         bool,
         Option(
-            "Replace an existing run.", group=OUTPUT, without={"estimator": "its run is a new one, or warm_start's"}
+            "Replace an existing run.",
+            group=OUTPUT,
+            without={"estimator": "fit always starts a new run, except with warm_start"},
         ),
     ] = False
     quiet: Annotated[bool, Option("Print only results, warnings and errors.", group=GENERAL, parameter="verbose")] = (
@@ -212,10 +214,12 @@ class TrainingResources(Options):
 class ResumeOptions(Options):
     """Options for resuming a run of any model."""
 
-    iterations: Annotated[int | None, Option("Total number of iterations to train to [default: as planned].")] = None
+    iterations: Annotated[
+        int | None, Option("Total number of iterations of the run, including those done [default: as planned].")
+    ] = None
     program: Annotated[
         str | None,
-        Option("Class of your own program, if the run needs one; its module is imported.", metavar="MODULE:CLASS"),
+        Option("Class of the program, for a run of your own program; its module is imported.", metavar="MODULE:CLASS"),
     ] = None
     data: Annotated[Path | None, Option("New path of the run's dataset, if the dataset was moved without the run.")] = (
         None

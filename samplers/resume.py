@@ -140,7 +140,7 @@ def ring_of(run: Run, ring: Ring | None) -> Ring | None:
     on_ring = "staleness" in run.config["settings"]
     if on_ring and not ring:
         raise RequestError(
-            f"{run.path} is one rank's part of a run on several machines",
+            f"{run.path} belongs to one rank of a run on several machines",
             "Resume the run on all machines with: ooc launch --hosts FILE -- resume RUN",
         )
     if of_several(ring) and not on_ring:

@@ -79,7 +79,7 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
         names = f"the processor of rank {rank} ({host})", f"that of rank 0 ({first_host})"
         remedy = "Use machines with the same kind of processor: all ranks must compute the same numbers."
         if kind != first[0]:
-            raise RequestError(f"{names[0]} is a {kind}, {names[1]} a {first[0]}", remedy)
+            raise RequestError(f"{names[0]} is a {kind}, but {names[1]} is a {first[0]}", remedy)
         if unlike := sorted({*features} ^ {*first[1]}):
             raise RequestError(
                 f"{names[0]} and {names[1]} have different instruction sets: {', '.join(unlike)}", remedy

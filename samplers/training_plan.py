@@ -57,7 +57,7 @@ def plan_lda(
     names = auto_samplers(topics, dataset.vocabulary_size, given) if sampler == "auto" else [sampler]
     if sampler == "splash":
         raise RequestError(
-            "ooc plan cannot estimate --sampler splash yet", "Time one iteration of `ooc train lda` instead."
+            "ooc plan cannot estimate --sampler splash yet", "Measure one iteration of `ooc train lda` instead."
         )
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
     available = memory.available_memory()

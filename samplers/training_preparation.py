@@ -29,7 +29,9 @@ def check_limits(spec: ProgramSpec, resources: TrainingResources) -> None:
     """Raise RequestError unless the program allows the number of workers and max_time is valid."""
     workers, max_time = resources.workers, resources.max_time
     if workers not in (None, 1) and spec.options.get("update") == "immediate":
-        raise RequestError(f"--workers {workers}: --update immediate can only use 1 worker", "Leave --workers out.")
+        raise RequestError(
+            f"--workers {workers}: --update immediate can only be used with 1 worker", "Leave --workers out."
+        )
     if max_time is not None and not max_time > 0:
         raise RequestError(f"--max-time must be a number of seconds above 0, got {max_time:g}")
 
@@ -51,7 +53,7 @@ def budget_of(memory_bytes: int | None) -> int:
     available = memory.available_memory()
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        stderr.print_warning(f"the memory limit of {asked} exceeds the available memory of {there}")
+        stderr.print_warning(f"the memory limit of {asked} exceeds the available memory, {there}")
     return memory_bytes or int(MEMORY_SHARE * available)
 
 

@@ -169,14 +169,14 @@ def test_options_that_chose_the_vocabulary_may_be_given_again(days: Path, ooc: O
         for day in ("1.jsonl", "2.jsonl"):
             succeed(ooc, f"{command.format(day)} --append --skip-known")
     assert Dataset(days / "corpus").documents == Dataset(days / "other").documents == 32
-    again = "and an append cannot change that"
+    again = "and appending cannot change that"
     for option, was in {
         "--max-vocab 6": "with --max-vocab 5",
         "--min-df 3": "with --min-df 2",
-        "--max-df 0.9": "without it",
-        "--vocab-from other": "without it",
+        "--max-df 0.9": "without --max-df",
+        "--vocab-from other": "without --vocab-from",
     }.items():
-        complaint = f"ooc: {option}: corpus was made {was}, {again}"
+        complaint = f"ooc: {option}: corpus was ingested {was}, {again}"
         assert refused(ooc, f"ingest jsonl all.jsonl corpus --append {option}") == [
             complaint,
             f"Leave {option.split()[0]} out.",
@@ -277,12 +277,12 @@ def lie(manifest: Path, change: Callable[[dict[str, Any]], None]) -> None:
 @pytest.mark.parametrize("documents", [11, 40])
 def test_a_manifest_that_lies_about_its_batches_is_damage(appended: Path, ooc: Ooc, documents: int) -> None:
     lie(appended / "manifest.json", lambda content: content["made"]["appended"][0].update(documents=documents))
-    require_damage(ooc, appended.parent, "2", "its blocks do not end where its batches do")
+    require_damage(ooc, appended.parent, "2", "a batch does not end at the end of a block")
 
 
 def test_an_earlier_generation_that_lies_about_its_documents_is_damage(appended: Path, ooc: Ooc) -> None:
     lie(appended / "manifest-0.json", lambda content: content.update(documents=11))
-    require_damage(ooc, appended.parent, "new", "its blocks do not end where its batches do")
+    require_damage(ooc, appended.parent, "new", "a batch does not end at the end of a block")
 
 
 def test_a_block_with_documents_of_another_batch_is_damage(appended: Path, ooc: Ooc) -> None:

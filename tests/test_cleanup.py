@@ -109,7 +109,7 @@ def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, 
     unfinished.set_iterations(5)
 
     told = json.loads(ooc("clean", ".", "--state", "--json").stdout)
-    assert told["skipped"] == ["unfinished is not finished: it needs its state"]
+    assert told["skipped"] == ["unfinished is not finished, so its state is kept"]
     assert told["bytes"] > dataset.tokens
     assert len(told["removed"]) == 4  # three states, and what says whose the scratch directory was
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -160,7 +160,7 @@ def test_a_model_of_fewer_iterations_does_not_make_a_run_finished(tmp_path, data
         with pytest.raises(KeyboardInterrupt):
             train(run, plan(), quiet=True)
     assert run.metrics()[-1]["iteration"] == 5
-    assert clean(run.path, state=True).skipped == [f"{run.path} is not finished: it needs its state"]
+    assert clean(run.path, state=True).skipped == [f"{run.path} is not finished, so its state is kept"]
     train(run, plan(), quiet=True)
     assert clean(run.path, state=True).skipped == []
 

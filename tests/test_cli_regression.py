@@ -51,7 +51,7 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
         np.testing.assert_allclose(told[:, 1], expected, rtol=1e-6)
         np.testing.assert_array_equal(told[:, 2], np.where(expected > 0.5, 3, 1))
     for given, said in (
-        ("min", "there is no lambda 'min': the path was trained without cross-validation"),
+        ("min", "lambda 'min' needs cross-validation, and this path was trained without it"),
         ("least", "--lambda must be a number above 0, min or 1se, got 'least'"),
         ("-1", "--lambda must be a number above 0, min or 1se, got '-1'"),
     ):

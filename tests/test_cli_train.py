@@ -150,7 +150,10 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal cannot be used with --sampler aliaslda"),
         (("--sampler", "lightlda", "--proposal", "all"), "--proposal: unknown proposal 'all'"),
         (("--sampler", "gibbs", "--update", "now"), "--update: unknown update 'now'"),
-        (("--sampler", "gibbs", "--update", "immediate", "--workers", 2), "--update immediate can only use 1 worker"),
+        (
+            ("--sampler", "gibbs", "--update", "immediate", "--workers", 2),
+            "--update immediate can only be used with 1 worker",
+        ),
         (("--memory", "2GBB"), "2GBB"),
         (("--memory", "1MB"), "at least"),
         (("--workers", 0), "workers"),
@@ -206,7 +209,9 @@ def test_an_immediate_run_is_resumed_by_one_worker_only(corpus: Path, tmp_path: 
         "settings": {"held_out": None, "stop_when_converged": False, "average": 1},
     }
     create_run(tmp_path / "run", Dataset(corpus), program_spec("Gibbs", update="immediate"), **configured)
-    assert_refused(ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate can only use 1 worker")
+    assert_refused(
+        ooc("resume", "run", "--workers", 2), "--workers 2: --update immediate can only be used with 1 worker"
+    )
     assert_refused(ooc("resume", "run", "--max-time", -1), "--max-time must be a number of seconds above 0, got -1")
     assert_refused(ooc("resume", "run", "--memory", "1MB"), "is too small for 1 worker: it must be at least")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json"}

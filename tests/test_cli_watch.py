@@ -124,7 +124,7 @@ def test_a_training_that_is_killed_while_it_is_watched(corpus: Path, tmp_path: P
         told += watcher.stdout.readlines()  # communicate would not know of what was read with the first line
         said = watcher.stderr.read()
     assert watcher.returncode == 1
-    assert "is not being trained: it stopped at iteration" in said
+    assert "is not being trained now: it stopped at iteration" in said
     assert "ooc resume run" in said
     assert [int(line.split()[2]) for line in told] == list(range(1, len(told) + 1))
 

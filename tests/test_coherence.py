@@ -173,9 +173,9 @@ def test_metrics_are_those_asked_for(model: SavedTopicModel) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (TopicMetricsRequest(("completion", "magic")), "'magic' is not known"),
-        (TopicMetricsRequest(parse_metrics("")), "'' is not known"),
-        (TopicMetricsRequest(()), "none is not known"),
+        (TopicMetricsRequest(("completion", "magic")), "unknown metric 'magic'"),
+        (TopicMetricsRequest(parse_metrics("")), "unknown metric ''"),
+        (TopicMetricsRequest(()), "unknown metric none"),
         (TopicMetricsRequest(("left-to-right",), particles=0), "--particles must be"),
         (TopicMetricsRequest(("npmi",), top=1), "--top must be"),
         (TopicMetricsRequest(("npmi",), top=101), "--top must be"),
@@ -210,8 +210,8 @@ def test_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert found["perplexity"] < 6
     assert found["left_to_right_perplexity"] < 6
     for wrong, said in (
-        (("--metrics", "npmi,no"), "'no' is not known"),
-        (("--metrics", ""), "'' is not known"),
+        (("--metrics", "npmi,no"), "unknown metric 'no'"),
+        (("--metrics", ""), "unknown metric ''"),
         (("--particles", 0), "--particles must be"),
         (("--top", 0), "--top must be"),
         (("--metrics", "c_v"), "--top must be at most 8, the size of the vocabulary; got 10"),

@@ -168,7 +168,7 @@ def test_differences_have_the_p_values_of_welch(folder: Path) -> None:
             tuple(interval), rel=5e-3
         )
     np.testing.assert_allclose(found.q.ravel(), scipy.stats.false_discovery_control(found.p.ravel()), rtol=1e-9)
-    with pytest.raises(RequestError, match="a value for each of the 60 documents"):
+    with pytest.raises(RequestError, match="a value for each of the 60 training documents"):
         compare_groups(model, groups[1:])
 
 
@@ -195,7 +195,7 @@ def test_topics_are_regressed_on_several_columns(folder: Path, ooc_in: Callable[
     for wrong, said in (
         ("group * date", "ooc: --regress 'group * date': group * date is not a term; terms are joined by + only"),
         ("date", "ooc: --regress: date is a date"),
-        ("group + group", "ooc: --regress 'group + group': the term group would appear twice"),
+        ("group + group", "ooc: --regress 'group + group': the term group appears twice"),
         ("year(date) + (", "ooc: --regress 'year(date) + (' is not a formula"),
     ):
         done = ooc("compare", "run", "--regress", wrong)

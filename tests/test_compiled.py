@@ -306,7 +306,10 @@ def test_where_nothing_can_be_written_nothing_is_kept(script: Script, tmp_path: 
     (tmp_path / "empty").mkdir()
     done = script(USING, *mounting(ALL, tmp_path / "empty"), XDG_CACHE_HOME="", HOME="/proc/nothing", TMPDIR="")
     assert done.returncode == 0, done.stderr
-    assert "every process compiles its kernels again: no cache directory is private and writable\nSet" in done.stderr
+    assert (
+        "kernels are compiled again in every process, because no cache directory is both private and writable\nSet"
+        in done.stderr
+    )
     assert done.stdout.splitlines()[-1] == "9 None"
 
 

@@ -226,7 +226,7 @@ def test_an_older_backup_over_a_newer_run(place: Path, ooc: Ooc, part: str, clea
         succeed(ooc, "clean run")
     said = succeed(ooc, LONGER.format("run"))
     if part == "state/manifest.json":
-        assert "names generation 2, whose files are missing; going on from generation 5" in said
+        assert "names generation 2, whose files are missing; continuing from generation 5" in said
         assert "run/state/manifest.json names generation 2, whose files are missing" in done.stderr
     assert tree(place / "run" / "model") == tree(place / "longer")
     succeed(ooc, "verify run")

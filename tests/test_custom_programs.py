@@ -370,7 +370,7 @@ def test_a_killed_program_ends_with_the_same_bytes(matrix: Matrix, ooc: Ooc, mon
     assert "NMF trained on" in Path("report.html").read_text()
     done = ooc("predict", "run", "pairs.csv", "out.csv")
     assert done.returncode == 2
-    assert "run was trained by your own program, nmf:NMF: this command cannot read its model" in done.stderr
+    assert "run was trained by a program of your own, nmf:NMF: this command cannot read its model" in done.stderr
 
 
 def test_wrong_options_of_a_program_are_told(matrix: Matrix, ooc: Ooc) -> None:

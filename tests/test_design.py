@@ -270,11 +270,11 @@ def test_infinities_of_float16_are_named(tmp_path, inline):
 
 
 BAD_ARRAYS = {
-    "neither": ({"data": np.ones(2)}, "neither an array X nor a matrix"),
+    "neither": ({"data": np.ones(2)}, "neither an array X nor a sparse matrix"),
     "complex": ({"X": np.ones((2, 2), complex)}, "array X has dtype complex128; expected real numbers"),
     "vector": ({"X": np.ones(2)}, r"X must be two-dimensional, got shape \(2,\)"),
     "nan": ({"X": np.array([[1, 2], [3, np.nan]])}, r"row 2, column 2 \(counted from 1\): nan is not a finite"),
-    "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 values of y, but .* has 2 rows"),
+    "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 y values, but .* has 2 rows"),
     "label": ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "label 2: inf is not a finite"),
     "format": ({"format": b"dia", "shape": (2, 2)}, "a sparse matrix in dia format"),
     "outside": (
@@ -310,7 +310,7 @@ def test_an_archive_cut_short_is_told(tmp_path, inline):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("1\n2\n", "y.txt has 2 values of y, but .* has 3 rows"),
+        ("1\n2\n", "y.txt has 2 y values, but .* has 3 rows"),
         ("1\n2\nx\n", "y.txt, line 3: .*got 'x'"),
     ],
 )

@@ -172,8 +172,14 @@ def test_requests_that_cannot_be_met_are_refused(tmp_path: Path, ooc_in: Callabl
         ("csv in.csv new --text-column body --keep year", "in.csv has no column 'year'; its columns are 'id'"),
         ("text lines.txt new --lines --keep year", "year cannot be kept: text files only have the text"),
         ("csv in.csv new --text-column body --keep stars --shards 2", "--keep and --shards are mutually exclusive"),
-        ("csv other.csv out --text-column body --append", "column 'stars' is integer in the dataset, but text in"),
-        ("csv other.csv out --text-column body --append --keep zip", "an append cannot change what out keeps"),
+        (
+            "csv other.csv out --text-column body --append",
+            "column 'stars' has the type integer in the dataset, but text in",
+        ),
+        (
+            "csv other.csv out --text-column body --append --keep zip",
+            "appending cannot change the columns that out keeps",
+        ),
     ):
         done = ooc("ingest", *command.split())
         assert done.returncode == 2, command
@@ -312,16 +318,16 @@ def test_conditions(condition: str, expected: list[int]) -> None:
     ("condition", "said"),
     [
         ("yeer > 2014", "there is no column 'yeer'"),
-        ("year > '2014'", "year and '2014' are integer and text"),
+        ("year > '2014'", "year and '2014' have different types, integer and text"),
         ("year", "year is not a condition"),
         ("year = 2014", "--where 'year = 2014'"),
         ("__import__('os').system('touch x')", "cannot be used here"),
         ("year.__class__ == 1", "cannot be used here"),
         ("[year for year in (1,)] == 1", "cannot be used here"),
         ("group == f'{year}'", "cannot be used here"),
-        ("year(group) == 1", "group is text, not a date"),
+        ("year(group) == 1", "group has the type text, not date"),
         ("on > '2015'", "'2015' is not a date"),
-        ("1 == 1", "it uses no column"),
+        ("1 == 1", "the expression uses no column"),
         ("(" * 3000 + "year" + ")" * 3000, "--where"),
         ("year + 1 == 2", "cannot be used here"),
         ("year in ()", "is not a list of values"),

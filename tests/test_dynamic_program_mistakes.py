@@ -43,8 +43,8 @@ class Least(DynamicProgram):
 """
 REFUSED = {
     "no update": ("def update", "def up", "line 4: Least has no `update`"),
-    "no column": ('b = Field("column")', "c = 1", "line 4: Least has no field per column"),
-    "no row": ('residual = Field("row")', "c = 1", "line 4: Least has no field per row"),
+    "no column": ('b = Field("column")', "c = 1", "line 4: Least declares no field per column"),
+    "no row": ('residual = Field("row")', "c = 1", "line 4: Least declares no field per row"),
     "a taken name": ("b = Field", "rule = Field", "the field 'rule' of Least has a name that the base class"),
     "integers": ('Field("column")', 'Field("column", dtype="int64")', "the field 'b' of Least has dtype int64"),
     "a shape": ('Field("row")', 'Field("row", 3)', "the field 'residual' of Least has the shape (3,); expected ()"),
@@ -63,8 +63,8 @@ REFUSED = {
         "line 16: update takes x, row, sums; expected x, row, sums, sh",
     ),
     "a name": ("row.residual", "row.y", "line 17: there is no row.y"),
-    "an assignment": ("sums[1] += x * x", "row.residual = x", "line 18: row.residual is assigned to"),
-    "no return": ("return column.b -", "column.b -", "line 21: aggregate returns nothing"),
+    "an assignment": ("sums[1] += x * x", "row.residual = x", "line 18: row.residual must not be assigned to"),
+    "no return": ("return column.b -", "column.b -", "line 21: aggregate must return a value"),
     "an option": ("penalty: float = 1.0", "penalty: float", "the program Least needs the option 'penalty'"),
 }
 

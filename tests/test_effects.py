@@ -79,5 +79,5 @@ def test_columns_that_do_not_determine_the_coefficients_are_refused(columns: dic
         regress_on(random_model(), twice)
     with pytest.raises(RequestError, match="the terms are linearly dependent"):
         regress_on(random_model(), {"constant": [1.0] * DOCUMENTS})
-    with pytest.raises(RequestError, match="columns must have a value for each of the 200 documents of the training"):
+    with pytest.raises(RequestError, match="each of columns must have a value for each of the 200 training documents"):
         regress_on(random_model(), {"short": [1.0]})

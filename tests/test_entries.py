@@ -69,7 +69,7 @@ def test_entries_of_documents_are_counts_of_words(here: Path) -> None:
     dense = np.zeros((offsets.size - 1, 12))
     dense[np.repeat(np.arange(offsets.size - 1), np.diff(offsets)), corpus.index.word_ids[found]] = values
     assert np.array_equal(dense, counts[block.documents[3:-1]])
-    with pytest.raises(RequestError, match="the phase 'add' goes through slices, but words have no entries"):
+    with pytest.raises(RequestError, match="the phase 'add' goes through slices, which a corpus does not store"):
         fit("sums:Sums", corpus, "slices", options={"order": "slice"}, workers=1, quiet=True)
 
 

@@ -62,9 +62,12 @@ def test_samples_of_something_else_are_refused(tmp_path: Path, given: dict[str, 
 @pytest.mark.parametrize(
     ("write", "told"),
     [
-        (lambda out: ingest_documents("a b", out), "the documents are one str, 'a b'"),
+        (lambda out: ingest_documents("a b", out), "documents must be a list, got one str, 'a b'"),
         (lambda out: ingest_documents([["a"], None], out), "document 1 (counted from 0) is None, neither a string"),
-        (lambda out: ingest_documents([["a", 3]], out), "document 0 (counted from 0) has 3, which is not a word"),
+        (
+            lambda out: ingest_documents([["a", 3]], out),
+            "document 0 (counted from 0) contains 3, which is not a string",
+        ),
         (lambda out: write_corpus(out, [0, 1], [0], "ab"), "vocabulary must be a list of words, got the string 'ab'"),
         (lambda out: write_corpus(out, [0, 1], [-1], ["a"]), "words must be at least 0, got -1 at index 0"),
         (lambda out: write_corpus(out, [0, 1], [0.5], ["a"]), "words must be integers, got dtype float64"),

@@ -149,7 +149,7 @@ REFUSED = {  # file name, content, arguments, part of the message, part of the r
     "two characters": ("in.csv", "a\n", ["csv", "--delimiter", "||"], "--delimiter must be one ASCII character, or one of", ""),
     "a return": ("in.csv", "a\n", ["csv", "--delimiter", "\r"], "--delimiter must be one ASCII character, or one of", ""),
     "the same twice": ("in.csv", "a\n", ["csv", "--quote", ","], "--quote and --delimiter must differ, got ',' for both", "--quote none"),
-    "one known name": ("in.csv", "user,thing\nu1,t1\n", ["ratings"], "'user' looks like a column name", "--item-column"),
+    "one known name": ("in.csv", "user,thing\nu1,t1\n", ["ratings"], "'user' looks like a name of the user column", "--item-column"),
     "a zip archive": ("in.txt", npz(a=1, b=2), ["jsonl"], "in.txt is a zip archive of 2 files", "Unpack it"),
     "a PDF document": ("in.pdf", b"%PDF-1.7\n", ["text"], "in.pdf is a PDF document, not text", "pdftotext"),
     "a Parquet file": ("in.parquet", b"PAR1\x15", ["jsonl"], "in.parquet is a Parquet file, not text", "ooc ingest csv"),
@@ -162,7 +162,7 @@ REFUSED = {  # file name, content, arguments, part of the message, part of the r
     "documents without end": ("in.uci", "900000000\n5\n1\n1 1 1\n", ["uci"], "--memory 953MiB is too small", ""),
     "columns without end": (
         "in.mtx", MARKET.format("coordinate") + "2 4000000000 1\n1 1 1\n", ["mtx"],
-        "in.mtx says that it has 4,000,000,000 columns, but --memory has room for", "--memory",
+        "the header of in.mtx says 4,000,000,000 columns, but only", "--memory",
     ),
     "a row without end": ("in.npz", header_alone((1, 1_880_000_000)), ["npz"], "1,880,000,000 columns", "--memory"),
     "no columns": ("in.npz", npz(X=np.zeros((5, 0))), ["npz"], "in.npz: X has 5 rows and 0 columns", ""),
@@ -342,15 +342,15 @@ def test_directories_hold_documents_and_other_things(tmp_path, ooc, bags):
     made = ooc("ingest", "text", "texts", "out", "--stop-words", "none")
     assert made.returncode == 0
     assert made.stderr.splitlines() == [
-        "left out 2 hidden files in the directories",
-        "left out 1 datasets or runs in the directories",
+        "left out 2 hidden files in the input directories",
+        "left out 1 datasets or runs in the input directories",
     ]
     assert bags(Dataset(tmp_path / "out")) == [Counter(fig=1, pear=1), Counter(plum=1), Counter(lime=1)]
     assert (tmp_path / "out" / "documents.txt").read_text().split() == ["a/one.txt", "b.txt", "c/three.txt"]
     inside = ooc("ingest", "text", "texts", "texts/new")
     assert (inside.returncode, inside.stderr.splitlines()[0]) == (
         2,
-        "ooc: texts/new is inside texts, whose files are read",
+        "ooc: the output texts/new is inside the input directory texts",
     )
 
 

@@ -324,7 +324,7 @@ def test_at_the_command_line(run: Path, factors: Path, tmp_path: Path, ooc: Ooc)
 
 
 def test_what_a_format_cannot_hold_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="Give a run that still has its state"):
+    with pytest.raises(RequestError, match="Export a run whose state has not been removed"):
         export(run / "model", tmp_path / "out.bin", "tomotopy")
     data = write_corpus(tmp_path / "data", np.array([0, 2]), np.array([0, 1], np.uint32), ["New York", "city"])
     train_lda(data.path, tmp_path / "run", topics=2, iterations=1, workers=1, quiet=True, sampler="two-phase")

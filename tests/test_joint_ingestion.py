@@ -87,7 +87,7 @@ def test_nothing_is_left_of_any_if_one_fails(tmp_path, bad):
 
 def test_a_vocabulary_is_not_shared_and_given(tmp_path):
     path = files_of(tmp_path, "jsonl")[0]
-    with pytest.raises(RequestError, match="choose a vocabulary together"):
+    with pytest.raises(RequestError, match="build a new vocabulary together"):
         ingest_all([CorpusRequest("jsonl", [path], str(tmp_path / "out"), vocab_from="x")])
 
 

@@ -56,7 +56,7 @@ def test_columns_that_do_not_fit_the_documents_are_refused(tmp_path: Path) -> No
     twice = pd.DataFrame([["plum", 1, 2]], columns=["text", "a", "a"])
     counts = np.array([[1, 2], [3, 0]])
     for documents, columns, said in (
-        (twice, None, "the table has 2 columns 'a'"),
+        (twice, None, "the table has 2 columns named 'a'"),
         (TEXTS, {"a": [1, 2, 3], "b": [1, 2]}, "more values than documents"),
         (counts, {"a": [1, 2, 3]}, "more values than documents"),
     ):
@@ -158,4 +158,4 @@ def test_an_interrupted_hold_out_can_be_run_again(tmp_path: Path, ooc_in: Callab
     done = ooc("ingest", "text", "in.txt", "data", "--lines", "--overwrite")
     assert done.returncode == 0
     done = ooc("sweep", "data", "sweep", "--topics", 2)
-    assert (done.returncode, "data-held-out was not held out of data, which" in done.stderr) == (2, True)
+    assert (done.returncode, "data-held-out was not split off from data, so" in done.stderr) == (2, True)

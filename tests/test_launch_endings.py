@@ -134,8 +134,8 @@ def test_a_directory_may_be_in_a_home(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "what", "remedy"),
     [
-        ("dir=/nowhere", "has no directory /nowhere", "dir=PATH"),
-        ("python=/nowhere/python", "has no Python /nowhere/python", "python=PATH"),
+        ("dir=/nowhere", "cannot change to the directory /nowhere", "dir=PATH"),
+        ("python=/nowhere/python", "cannot run the Python /nowhere/python", "python=PATH"),
         ("python=~/without", "ended with exit code 1: ", "python=PATH"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
         assert ooc(*command.split()).returncode == 0
     refused = ooc("recommend", "rated-0", "--exclude-seen")
     assert refused.returncode == 2
-    assert "does not have all ratings on which rated-0/model was trained" in refused.stderr
+    assert "does not contain all ratings that rated-0/model was trained on" in refused.stderr
     done = ooc("recommend", "rated-0", "--exclude-seen", "--data", "matrix", "--top", 3)
     assert done.returncode == 0, done.stderr
 

@@ -255,7 +255,7 @@ def launch(place: Path, hosts: str, *words: object) -> subprocess.CompletedProce
 def test_who_cannot_be_reached_is_named(place):
     refused = launch(place, "one\none dir=/nowhere\n", "resume", "run-{rank}")
     assert refused.returncode == 1
-    assert "rank 1 (one) has no directory /nowhere" in refused.stderr
+    assert "rank 1 (one) cannot change to the directory /nowhere" in refused.stderr
 
 
 def test_a_run_that_was_to_be_replaced_is_not_offered_to_go_on_with(place):

@@ -107,20 +107,23 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
             np.array(TOKENS),
             r"X is an array of strings of shape \(80, 12\); expected a one-dim.*\nIf each row is a list of tokens",
         ),
-        ([], r"X must be documents, but is empty\nGive a matrix of word counts, or a list of texts"),
+        ([], r"X must contain documents, got empty\nGive a matrix of word counts, or a list of texts"),
         (iter([]), "X is empty"),
         (np.array([], object), "X is empty"),
-        (None, "X must be documents, but is None"),
+        (None, "X must contain documents, got None"),
         (TEXTS[0], r"X is the string 'League.*no dataset exists at this path.*\nGive .* list of texts .*, or the path"),
         (" ".join(TEXTS), "X is the string .*no dataset exists at this path"),  # longer than a file name: OSError
         ("", "X is the string ''"),
-        (dict(enumerate(TEXTS)), "X must be documents, but is the dict"),
-        (TEXTS[0].encode(), "X must be documents, but is the bytes"),
+        (dict(enumerate(TEXTS)), "X must contain documents, got the dict"),
+        (TEXTS[0].encode(), "X must contain documents, got the bytes"),
         ([text.encode() for text in TEXTS], r"document 0 \(counted from 0\) must be .*, got b'"),
         ([float("nan"), *TEXTS], r"document 0 \(counted from 0\) must be .*, got nan"),
         ([[], []], "X has no tokens: no word of its"),
         (np.zeros((3, 3)), "X has no tokens: all counts are 0"),
-        ([["New\nYork", "goal"]], r"document 0 \(counted from 0\) has the token 'New\\nYork', which has a line break"),
+        (
+            [["New\nYork", "goal"]],
+            r"document 0 \(counted from 0\) has the token 'New\\nYork', which contains a line break",
+        ),
         (pd.DataFrame(COUNTS, columns=["New\nYork", *WORDS[1:]]), r"column named 'New\\nYork'"),
     ],
 )
@@ -133,8 +136,8 @@ def test_what_is_no_document_is_refused_by_all_that_take_documents() -> None:
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
     for method in (model.transform, model.score, model.perplexity):
         for wrong, said in (
-            ([], "X must be documents, but is empty"),
-            (None, "X must be documents, but is None"),
+            ([], "X must contain documents, got empty"),
+            (None, "X must contain documents, got None"),
             (TEXTS[0], "X is the string"),
         ):
             with pytest.raises(RequestError, match=said):

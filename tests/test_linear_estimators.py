@@ -294,11 +294,11 @@ TEXT = "the cat sat on the mat"
     ("wrong", "said"),
     [
         ([], r"X is empty; expected at least one row\nGive an array"),
-        (None, r"X must be a table of numbers, but is None\nGive an array"),
+        (None, r"X must be a table of numbers, got None\nGive an array"),
         (TEXT, "X (is the string|must be a table of numbers)"),
         (TEXT * 50, "X (is the string|must be a table of numbers)"),
-        ({"a": 1}, "X must be a table of numbers, but is the dict"),
-        (iter([1]), "X must be a table of numbers, but is the list_iterator"),
+        ({"a": 1}, "X must be a table of numbers, got the dict"),
+        (iter([1]), "X must be a table of numbers, got the list_iterator"),
         (
             [TEXT] * 120,
             r"X must contain numbers, got the string 'the cat .*' in row 0 \(counted from 0\)\nLeave strings out",
@@ -322,7 +322,7 @@ def test_y_is_given_once(tmp_path: Path) -> None:
     sparse.save_npz(tmp_path / "x.npz", sparse.csr_matrix(X))
     ingest_design(DesignRequest("npz", [str(tmp_path / "x.npz")], str(tmp_path / "data")), workers=1)
     for y in (None, Y):
-        with pytest.raises(RequestError, match=r"has no target y\nIngest it again with y"):
+        with pytest.raises(RequestError, match=r"has no target y\nIngest it again with a target"):
             Lasso().fit(tmp_path / "data", y)
     with pytest.raises(
         RequestError,

@@ -239,8 +239,8 @@ def test_a_saved_state_has_the_size_that_was_planned(tmp_path: Path, ooc: Ooc) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give either DATA or --tokens"),
-        (["data", "--tokens", "1e6"], "give either DATA or --tokens"),
+        ([], "expected either DATA or --tokens"),
+        (["data", "--tokens", "1e6"], "expected either DATA or --tokens"),
         (["data", "--machines", "2"], "--machines 2 can only be used with --tokens"),
         (["--tokens", "0"], "--tokens must be"),
         (["data", "--memory", "2GBB"], "--memory: '2GBB' is not a size"),

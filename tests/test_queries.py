@@ -62,7 +62,7 @@ def test_rows_of_a_query(database: Path, tmp_path: Path, ooc: Ooc) -> None:
     [
         (None, "all.db is a SQLite database with the tables liked, numbers, papers"),
         ("SELECT * FROM nowhere", "no such table: nowhere"),
-        ("SELECT pdf, body AS text FROM papers", "--query: the column 'pdf' has bytes; expected text or numbers"),
+        ("SELECT pdf, body AS text FROM papers", "--query: the column 'pdf' contains bytes; expected text or numbers"),
         ("DROP TABLE papers", "attempt to write a readonly database"),
         ("SELECT body FROM papers", "its columns are 'body'"),
     ],

@@ -142,7 +142,7 @@ def test_recommendations_for_all_users_are_written_to_a_file(place: Path, ooc_in
     options = ("recommend", "explicit", "--top", 4, "--exclude-seen", "--items", "some.txt", "--overwrite")
     done = ooc(*options, "--out", "all.csv")
     assert done.returncode == 0, done.stderr
-    assert "1 item of some.txt did not occur in the training" in done.stderr
+    assert "ignored 1 item of some.txt not found in the training data" in done.stderr
     assert ooc(*options, "--out", "all.parquet").returncode == 0
     with (place / "all.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -166,7 +166,7 @@ def test_new_users_are_folded_in_from_a_file(place: Path, ooc_in: Callable[[Path
     (place / "new.csv").write_text("n2,t3,2\nn1,t8,1\nn1,t8,4\nn1,nothing,1\nn2,t5,1\n")
     done = ooc("recommend", "implicit", "--ratings", "new.csv", "--exclude-seen", "--top", 6, "--json")
     assert done.returncode == 0, done.stderr
-    assert "left out 1 rating of items that the training did not have" in done.stderr
+    assert "left out 1 rating of items that are not in the training data" in done.stderr
     told = {choice["name"]: choice for choice in json.loads(done.stdout)}
     model = open_factors(place / "implicit")
     factors = model.columns.factors.astype(float)
@@ -195,8 +195,11 @@ def test_new_users_are_folded_in_from_a_file(place: Path, ooc_in: Callable[[Path
             "no user has a held-out rating of at least 6 of an item",
         ),
         ("recommend explicit --out all.txt", "all.txt: unknown file extension '.txt'"),
-        ("recommend explicit --items strangers.txt", "--items strangers.txt: none of its items was in the training"),
-        ("recommend explicit --exclude-seen --data others", "others does not have all ratings on which explicit/model"),
+        (
+            "recommend explicit --items strangers.txt",
+            "--items strangers.txt: none of its items is in the training data",
+        ),
+        ("recommend explicit --exclude-seen --data others", "others does not contain all ratings that explicit/model"),
         (
             "recommend implicit --ratings zeros.csv",
             "zeros.csv has the value 0, but with --implicit counts must be above",
@@ -270,5 +273,5 @@ def test_what_the_estimator_refuses(place: Path) -> None:
         assert estimator.ranking_metrics(train, (["u1", "nobody"], ["t1", "t2"]))["users"] == 1
     with pytest.raises(RequestError, match="top must be an integer of at least 1"):
         estimator.ranking_metrics(train, train, top=0)
-    with pytest.raises(RequestError, match="X has 3 rows, but the training had 50"):
+    with pytest.raises(RequestError, match="X has 3 rows, but the training data had 50"):
         estimator.ranking_metrics(np.ones((3, THINGS)), train)

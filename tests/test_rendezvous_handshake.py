@@ -103,7 +103,7 @@ def test_two_processes_of_one_number_are_named_everywhere(threads):
     first, second, _ = meetings(3)
     found = all_told(first, second, second)
     assert len(set(found)) == 1
-    assert found[0].startswith(f"two processes are rank 1: process {os.getpid()} on {socket.gethostname()} and ")
+    assert found[0].startswith(f"two processes have the rank 1: process {os.getpid()} on {socket.gethostname()} and ")
 
 
 def test_other_numbers_of_ranks_are_named_everywhere(threads):

@@ -120,7 +120,10 @@ def test_another_or_a_longer_dataset_is_told(place: Path, made: Path, ooc: Ooc) 
     assert models(place / "run") == model
     assert ooc("resume", "run", "--iterations", 31, "--max-time", 1e-6).returncode == 75
     refused = ooc(*command, "--iterations", 31)
-    assert (refused.returncode, "corpus was appended to after run was started" in refused.stderr) == (2, True)
+    assert (refused.returncode, "documents were appended to corpus after run was started" in refused.stderr) == (
+        2,
+        True,
+    )
     assert ooc("ingest", "text", made / "texts.jsonl", "other", "--lines").returncode == 0
     refused = ooc(*[word if word != "corpus" else "other" for word in command])
     assert (refused.returncode, "run was started on another dataset," in refused.stderr) == (2, True)

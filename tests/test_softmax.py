@@ -191,7 +191,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, ooc: Ooc) -> None:
         (("one", "run"), "must have 2 to"),
         (("one", "run", "--loss", "best"), "--loss: unknown loss 'best'"),
         (("one", "run", "--rate", "0"), "--rate must be a finite number above 0, got 0"),
-        (("one", "run", "--parallelism", "many"), "--parallelism must be auto or a number of parallel learners"),
+        (("one", "run", "--parallelism", "many"), "--parallelism must be auto or the number of parallel learners"),
         (
             ("one", "run", "--parallelism", "2", "--most-parallelism", "4"),
             "--most-parallelism can only be used with --parallelism auto",

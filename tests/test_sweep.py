@@ -72,7 +72,7 @@ def test_a_sweep_has_the_numbers_of_its_runs(tmp_path: Path, ooc_in: Callable[[P
     assert json.loads(ooc(*command, "--topics", "3,2").stdout) == told
     assert {file: file.stat().st_mtime_ns for file in stored} == stored
     done = ooc("sweep", "data", "data", "--topics", 3)
-    assert (done.returncode, "data exists and is not the directory of a sweep" in done.stderr) == (2, True)
+    assert (done.returncode, "data exists and is not a directory made by `ooc sweep`" in done.stderr) == (2, True)
     done = ooc("sweep", "data", "out", "--topics", "3,x")
     assert (done.returncode, "--topics must be numbers" in done.stderr) == (2, True)
 

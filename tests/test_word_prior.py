@@ -216,7 +216,7 @@ def test_seed_words_have_prior_counts_and_names(tmp_path, capfd):
     """Half a count for each token of the word, in the topic of its row; an unknown word is told by name."""
     words = names_of_words(40)
     model = seeded(tmp_path, f"Climate change,{words[1]},{words[2]},nowhere\nTrade,{words[3]}\n", seed_weight=0.5)
-    assert "not in the vocabulary, so left out: nowhere" in capfd.readouterr().err
+    assert "not in the vocabulary and are left out: nowhere" in capfd.readouterr().err
     assert labels_of(model) == {0: "Climate change", 1: "Trade"}
     assert model.prior is not None
     rows, tokens = row_numbers(model.prior), word_totals(model)
@@ -242,11 +242,11 @@ def test_seed_words_that_cannot_be_used_are_refused(tmp_path, case):
 
 
 TABLES = {
-    "0,{0},x\n": "row 1: '0,.*,x' is not a topic, a word and a weight",
+    "0,{0},x\n": "row 1: '0,.*,x' is not a topic number, a word and a weight",
     "4,{0},1\n": "has weights for topic 4",
     "0,{0},-1\n": "has the weight -1",
     "0,{0},1\n0,{0},2\n": "row 2: the word .* is listed twice for topic 0",
-    "0,nowhere,1\n": "lists no word of the vocabulary",
+    "0,nowhere,1\n": "contains no word of the vocabulary",
     "0,{0},0\n1,{0},0\n2,{0},0\n3,{0},0\n": "has the prior weight 0 in all 4 topics",
 }
 

@@ -18,13 +18,13 @@ from blocks import Dataset, Design, Matrix, RequestError, Samples
 X = np.ones((2, 3))
 ROWS = ([1.0, 2, 3], [0, 2, 1], [0, 2, 3])
 MISTAKES: list[tuple[Any, tuple[Any, ...], str]] = [
-    (Dataset, ("a text",), "the documents are one str, 'a text'"),
+    (Dataset, ("a text",), "documents must be a list, got one str, 'a text'"),
     (Dataset, (["a text", None],), "document 1 (counted from 0) is None, neither a string nor a list of words"),
-    (Dataset, ([["a", 3]],), "document 0 (counted from 0) has 3, which is not a word"),
+    (Dataset, ([["a", 3]],), "document 0 (counted from 0) contains 3, which is not a string"),
     (Dataset, ([["a", "b\nc"]],), "document 0 (counted from 0) has a token that is empty or contains a line break"),
-    (Dataset, (["a", "b"], ["name"]), "there are 1 names, but more documents"),
-    (Dataset, (["a"], ["name", "other"]), "there are 2 names, but 1 documents"),
-    (Dataset, (X,), "a count matrix does not contain its words"),
+    (Dataset, (["a", "b"], ["name"]), "names has 1 elements, but there are more documents"),
+    (Dataset, (["a"], ["name", "other"]), "names has 2 elements, but there are 1 documents"),
+    (Dataset, (X,), "a count matrix has no words, and no vocabulary was given"),
     (Dataset, (pd.DataFrame({"body": ["a"]}),), "the table has no column 'text'; its columns are 'body'"),
     (Matrix, ([1, 2], ["a"], [1, 2]), "there are 2 users, 1 items, 2 ratings"),
     (Matrix, ([1, 2], ["a", "b"], [1, np.nan]), "row 1 (counted from 0): the rating nan is not a finite number"),
@@ -32,7 +32,7 @@ MISTAKES: list[tuple[Any, tuple[Any, ...], str]] = [
     (Matrix, (pd.DataFrame({"user": [1, pd.NA], "item": [1, 2]}),), "row 1 (counted from 0): the user is <NA>"),
     (Matrix, ([1, 2], ["a", " "]), "row 1 (counted from 0): the item is ' ', expected a whole number"),
     (Matrix, (X,), "ratings cannot be read from array("),
-    (Matrix, ([(1, 2)], None, [5.0]), "ratings are given without items"),
+    (Matrix, ([(1, 2)], None, [5.0]), "ratings were given, but items were not"),
     (Matrix, ([1, 2], [1, 2], np.ma.array([1, 2], mask=[0, 1])), "ratings has masked values"),
     (Matrix, ("ratings.csv",), "ratings cannot be read from 'ratings.csv'"),
     (Matrix, ([(1, 2, 3), (1, 2)],), "row 1 (counted from 0) is (1, 2), expected 3 values: user, item, rating"),
@@ -56,7 +56,7 @@ MISTAKES: list[tuple[Any, tuple[Any, ...], str]] = [
     (Design, (iter(X), iter([1, 2, 3])), "y has 1 value more than X has rows"),
     (Design, ([1, 2],), "X must be two-dimensional, got shape (2,)"),
     (Design, ("x.npz",), "X must be a table of numbers, got 'x.npz'"),
-    (Samples, (X,), "samples need labels: y is missing"),
+    (Samples, (X,), "y is missing: each sample must have a label"),
     (Samples, (ROWS, [0.0]), "y has 1 value, but X has 2 rows"),
     (
         Samples,

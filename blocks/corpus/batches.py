@@ -55,7 +55,7 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> DocumentBa
         first, last = _documents_of(dataset, trained_on), dataset.documents
     else:
         first, last = _numbered(choice, dataset, ends)
-    require_valid({first, last} <= set(ends) <= set(blocks), dataset.path, "its blocks do not end where its batches do")
+    require_valid({first, last} <= set(ends) <= set(blocks), dataset.path, "a batch does not end at the end of a block")
     made = [batch for batch, begin in zip(dataset.batches, ends, strict=False) if first <= begin < last]
     return DocumentBatches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
 
@@ -84,7 +84,7 @@ def _documents_of(dataset: Dataset, identity: str) -> int:
     """Return the number of documents that a dataset had when it had the given identity."""
     if not has_generation(dataset.path, identity):
         raise RequestError(
-            f"--batch new: {dataset.path} has no record of its state when the run was started",
-            f"If the run was trained on this dataset, give the number of a batch, from: ooc info {dataset.path}",
+            f"--batch new: {dataset.path} does not know which documents it had when the run was started",
+            f"If the run was trained on this dataset, give a batch number from: ooc info {dataset.path}",
         )
     return Dataset(generation_of(dataset.path, identity)).documents

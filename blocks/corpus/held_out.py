@@ -37,8 +37,8 @@ def held_out_dataset(data: Dataset) -> Dataset | None:
     is_same_split = own.get("held") is False and all(own.get(name) == others.get(name) for name in ("hold_out", "seed"))
     if others.get("held") and not is_same_split:
         raise RequestError(
-            f"{place} was not held out of {data.path}, which may contain the same documents",
-            "Ingest again with --hold-out, or name held-out documents with --held-out.",
+            f"{place} was not split off from {data.path}, so both may contain the same documents",
+            "Ingest again with --hold-out, or give a dataset of held-out documents with --held-out.",
         )
     return held
 

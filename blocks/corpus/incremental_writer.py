@@ -94,7 +94,9 @@ class CorpusWriter(DatasetWriter):
             self._add_counts(documents, names, columns)
             return
         if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
-            raise RequestError(f"the documents are {_kind(documents)} {reprlib.repr(documents)}", _DOCUMENTS)
+            raise RequestError(
+                f"documents must be a list, got {_kind(documents)} {reprlib.repr(documents)}", _DOCUMENTS
+            )
         rows = self._rows(columns)
         for document, name in _paired(column_values(documents), names, self._added):
             text = _checked(document, self._added)
@@ -110,11 +112,12 @@ class CorpusWriter(DatasetWriter):
         kept = self._asked.kept
         if columns is not None and kept is None:
             raise RequestError(
-                "columns are given, but no column is kept", 'Call create() with keep="all" or with column names.'
+                "columns were given, but the dataset keeps no columns",
+                'Call create() with keep="all" or with column names.',
             )
         if kept is None or not columns:
             if kept and (missing := [name for name in kept.names if name not in (ALL, kept.text)]):
-                raise RequestError(f"there is no column {missing[0]!r}, although keep lists it", _COLUMNS)
+                raise RequestError(f"the column {missing[0]!r}, which keep lists, was not given", _COLUMNS)
             return None
         names = kept.names_of("columns", [*columns, *([] if kept.text in columns else [kept.text])])
         given = {name: column_values(columns[name]) for name in names if name in columns}
@@ -148,8 +151,8 @@ class CorpusWriter(DatasetWriter):
         vocabulary = self._reading.vocabulary
         if vocabulary is None:
             raise RequestError(
-                "a count matrix does not contain its words",
-                "Give create() the words of its columns as vocabulary, or a dataset with the same words as vocab_from.",
+                "a count matrix has no words, and no vocabulary was given",
+                "Pass create() the words of the columns as vocabulary, or a dataset with the same words as vocab_from.",
             )
         table = InputTable(counts, "the count matrix")
         if table.columns != len(vocabulary):
@@ -181,12 +184,14 @@ class CorpusWriter(DatasetWriter):
         if wrong.any():
             at = int(wrong.argmax())
             place = table.place(self._added + rows.row_of(at), int(rows.columns[at]))
-            raise RequestError(f"{place}: {values[at]} is not a count", "Give the number of occurrences of each word.")
+            raise RequestError(
+                f"{place}: {values[at]} is not a count", "Give whole numbers of at least 0: how often each word occurs."
+            )
         tokens = np.diff(np.concatenate(([0], np.cumsum(values, dtype=np.float64)))[rows.offsets])
         if (tokens > self._reading.longest).any():
             at, longest = int(tokens.argmax()), self._reading.longest
             what = f"document {self._added + at} (counted from 0) has {tokens[at]:,.0f} tokens; at most {longest:,} fit"
-            raise RequestError(f"{what} in memory", "Give create() a larger memory.")
+            raise RequestError(f"{what} in memory", "Pass create() a larger memory.")
 
     def _finish(self) -> None:
         self._flush()
@@ -205,7 +210,9 @@ def create_corpus(
 ) -> AbstractContextManager[CorpusWriter]:
     """Create a corpus. See `Dataset.create`."""
     if isinstance(vocabulary, str):
-        raise RequestError(f"the vocabulary is the string {reprlib.repr(vocabulary)}", "Give a list of words.")
+        raise RequestError(
+            f"vocabulary must be a list of words, got the string {reprlib.repr(vocabulary)}", "Give a list of words."
+        )
     filters = WordFilters(**{name: options.pop(name) for name in WordFilters._fields if name in options})
     with options_as_parameters():
         asked = validated_request(
@@ -246,7 +253,9 @@ def _require_end(rows: Iterator[Any] | None) -> None:
 
 def _lengths_differ(names: int, documents: int | None) -> RequestError:
     there = "more documents" if documents is None else f"{documents} documents"
-    return RequestError(f"there are {names} names, but {there}", "Give a name for each document, or none.")
+    return RequestError(
+        f"names has {names} elements, but there are {there}", "Give one name for each document, or leave names out."
+    )
 
 
 def _checked(document: Any, number: int) -> Text:
@@ -257,7 +266,7 @@ def _checked(document: Any, number: int) -> Text:
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:
-            raise RequestError(f"{where} contains a NUL, so it is not text", "Remove it.")
+            raise RequestError(f"{where} contains a NUL character, so it is not text", "Remove the character.")
         return document
     if isinstance(document, bytes | Mapping) or not isinstance(document, Iterable):
         missing = document is None or (isinstance(document, float) and math.isnan(document))
@@ -265,7 +274,7 @@ def _checked(document: Any, number: int) -> Text:
         raise RequestError(f"{where} is {reprlib.repr(document)}, neither a string nor a list of words", remedy)
     tokens = list(map(_as_text, document))
     if strange := [token for token in tokens if not isinstance(token, str)]:
-        raise RequestError(f"{where} has {reprlib.repr(strange[0])}, which is not a word", _DOCUMENTS)
+        raise RequestError(f"{where} contains {reprlib.repr(strange[0])}, which is not a string", _DOCUMENTS)
     if problem := token_problem(tokens):
         raise RequestError(f"{where} {problem}", "Words must not be empty or contain a line break or NUL.")
     return tokens

@@ -277,7 +277,7 @@ def _nothing_left(documents: int, dropped: dict[str, Any]) -> RequestError:
     ]
     return RequestError(
         f"no tokens are left in {count_of(documents, 'document')}: {', '.join(told) or 'all documents are empty'}",
-        "Loosen the filters, or check that the text is in this field, column or file.",
+        "Loosen the filters, or check that this field, column or file has the text.",
     )
 
 
@@ -340,9 +340,7 @@ def write_table(pipeline: IngestionPipeline, asked: ValidatedRequest, read: Pars
     kinds = messages[0].kinds if messages else {}
     may_lack = old or not messages or (asked.request.share and asked.request.share.held)  # few are held out
     if not may_lack and (missing := [name for name in asked.kept.names if name not in (ALL, *kinds)]):
-        raise RequestError(
-            f"no document has the field {missing[0]!r}, which --keep asks for", "Choose an existing field."
-        )
+        raise RequestError(f"no document has the field {missing[0]!r}, which --keep lists", "Choose an existing field.")
     if not kinds:
         return None
     files = pipeline.write("writing documents", messages, "file")

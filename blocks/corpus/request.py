@@ -115,12 +115,12 @@ def validated_request(request: CorpusRequest, *, together: bool) -> ValidatedReq
         )
     if together and request.deduplicate is not None:
         raise RequestError(
-            "--deduplicate cannot be used on several machines, each of which reads documents of its own",
+            "--deduplicate cannot be used on several machines, because each machine reads only some of the documents",
             "Ingest on one machine, then split the dataset with `ooc shard`.",
         )
     if together and (request.append or request.vocab_from):
         raise RequestError(
-            "--append and --vocab-from cannot be used on several machines, which choose a vocabulary together",
+            "--append and --vocab-from cannot be used on several machines, which build a new vocabulary together",
             "Leave both options out.",
         )
     if not request.append:
@@ -155,7 +155,8 @@ def _check(request: CorpusRequest) -> None:
         raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
     if request.vocab_from and request.vocabulary is not None:
         raise RequestError(
-            "vocabulary and vocab_from are mutually exclusive", "Leave vocabulary out: the dataset has a vocabulary."
+            "vocabulary and vocab_from are mutually exclusive",
+            "Leave vocabulary out: the dataset of vocab_from already has one.",
         )
     if (request.vocab_from or request.vocabulary is not None) and request.filters != WordFilters():
         raise RequestError(
@@ -179,7 +180,7 @@ def _check_deduplicate(request: CorpusRequest) -> None:
         return
     if request.kind == "uci":
         raise RequestError(
-            "--deduplicate cannot be used for bags of words, which do not have the order of the words",
+            "--deduplicate cannot be used for bags of words, where the order of the words is lost",
             "Leave --deduplicate out, or ingest the texts.",
         )
     if request.append:
@@ -216,9 +217,9 @@ def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
     for name, given in (*request.filters._asdict().items(), ("vocab_from", request.vocab_from)):
         if given is not None and given != (before := earlier.get(name)):
             option = f"--{name.replace('_', '-')}"
-            was = "without it" if before is None else f"with {option} {before}"
+            was = f"without {option}" if before is None else f"with {option} {before}"
             raise RequestError(
-                f"{option} {given}: {base.path} was made {was}, and an append cannot change that",
+                f"{option} {given}: {base.path} was ingested {was}, and appending cannot change that",
                 f"Leave {option} out.",
             )
 
@@ -288,11 +289,11 @@ def _kept_before(asked: KeptColumns, base: Dataset) -> KeptColumns:
     if table and table.text not in (None, asked.text):
         raise RequestError(
             f"{base.path} keeps texts as column {table.text!r}, but the new documents use {asked.text!r}",
-            f"Name the text of the new documents {table.text!r}, too.",
+            f"Give the column with the new texts the name {table.text!r}, too.",
         )
     if {*asked.told} != {*there} and asked.told not in ((), (ALL,) if there else ()):
         raise RequestError(
-            f"--keep {','.join(asked.told)}: an append cannot change what {base.path} keeps, which is "
+            f"--keep {','.join(asked.told)}: appending cannot change the columns that {base.path} keeps, which are "
             f"{', '.join(there) or 'nothing'}",
             "Leave --keep out.",
         )

@@ -55,7 +55,7 @@ def require_words(header: UciHeader, name: str, most: int) -> None:
     """Raise RequestError if the number of words in a header exceeds what fits in memory."""
     if header.words > most:
         raise RequestError(
-            f"{name}, line 2: the header says {header.words:,} words, but --memory has room for {most:,}",
+            f"{name}, line 2: the header says {header.words:,} words, but only {most:,} fit in --memory",
             "Give a larger --memory; or correct the header if it is wrong.",
         )
 

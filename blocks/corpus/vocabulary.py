@@ -98,7 +98,7 @@ def _absolute(limit: int | float, documents: int, option: str) -> float:
         return limit
     if not 0 <= limit <= 1:
         raise RequestError(
-            f"{option}: the fraction {limit} is not between 0 and 1", "Give a number of documents as a whole number."
+            f"{option}: the fraction {limit} is not between 0 and 1", "A whole number from 1 is a number of documents."
         )
     return limit * documents
 

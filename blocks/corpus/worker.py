@@ -81,7 +81,7 @@ class CorpusIngestWorker(BucketSortingWorker):
         self._counts.add(ids, lengths, words)
         if self._reading.vocabulary is None and self._tokenizer.bytes() > self._reading.vocabulary_bytes:
             raise RequestError(
-                f"the vocabulary does not fit in memory: {words} distinct words so far, at {chunk.source}",
+                f"the vocabulary does not fit in memory: {words} distinct words were found up to {chunk.source}",
                 "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
         columns = found.columns(typed=typed)

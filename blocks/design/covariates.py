@@ -127,7 +127,9 @@ def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[
         twice = next(name for name, times in Counter(named).items() if times > 1)
         raise RequestError(
             f"{path}: two individuals of the .fam file are named {' '.join(twice)}",
-            "Give each its own name, or add the families: FID IID ..." if before == 1 else "Give each its own name.",
+            "Give each individual its own name, or add the families: FID IID ..."
+            if before == 1
+            else "Give each individual its own name.",
         )
     return rows
 

@@ -100,7 +100,7 @@ def open_inputs(
 def _require_columns(name: str, columns: int, room: int) -> None:
     if MAIN_BYTES_OF_COLUMN * columns > room:
         raise RequestError(
-            f"{name} says that it has {columns:,} columns, but --memory has room for {room // MAIN_BYTES_OF_COLUMN:,}",
+            f"the header of {name} says {columns:,} columns, but only {room // MAIN_BYTES_OF_COLUMN:,} fit in --memory",
             "Give a larger --memory; or correct the sizes in the file if they are wrong.",
         )
 
@@ -160,7 +160,7 @@ def _cells(source: ArrowTable, table: TableFormat, size: int, numbers: Iterator[
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
     wanted = [by_place[place] for place in range(table.columns)]
     labels = [by_place[LABEL]] if LABEL in by_place else []
-    source.require_numbers([*wanted, *labels], "Leave it out with --drop.")
+    source.require_numbers([*wanted, *labels], "Leave the column out with --drop.")
     for first, last in pairwise(source.together(wanted)):
         names = wanted[first:last]
         labels = labels if first == 0 else []

@@ -127,9 +127,7 @@ class DesignWriter(DatasetWriter):
     def _add_labels(self, rows: int, y: Any) -> None:
         if rows and self._rows and (y is not None) != bool(self._y):
             had = "have" if self._y else "have no"
-            raise RequestError(
-                f"rows 0 to {self._rows - 1} {had} y, unlike the rows that follow", "Give y for all rows."
-            )
+            raise RequestError(f"rows 0 to {self._rows - 1} {had} y, unlike the rows added now", "Give y for all rows.")
         if y is None:
             return
         labels = row_labels(y, rows, self._rows)

@@ -41,7 +41,7 @@ def design_shape(archive: NpzArchive, source: str, room: int) -> NpzDesignShape:
         shape = tuple(archive.open("shape").whole(_SHORT).tolist())
     else:
         raise RequestError(
-            f"{source} has neither an array X nor a matrix of scipy.sparse.save_npz, but {sorted(archive.names)}",
+            f"{source} has neither an array X nor a sparse matrix; its arrays are {sorted(archive.names)}",
             "Write the file with scipy.sparse.save_npz(FILE, X), or numpy.savez(FILE, X=X, y=y).",
         )
     if len(shape) != 2:

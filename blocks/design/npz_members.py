@@ -41,7 +41,7 @@ class NpzMember:
         """Return the next `count` elements."""
         data = self._file.read(count * self.dtype.itemsize)
         if len(data) < count * self.dtype.itemsize:
-            raise EOFError(f"array {self.name} ends in the middle")
+            raise EOFError(f"the array {self.name} is truncated")
         return np.frombuffer(data, self.dtype)
 
     def whole(self, most: int) -> np.ndarray:

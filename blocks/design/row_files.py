@@ -33,17 +33,18 @@ def read_rows(path: str, rows: int) -> np.ndarray:
             place = int(np.argmax(wrong))
             last = first + rows - 1
             raise RequestError(
-                f"{path}, number {place + 1}: {found[place]:g} is not a row number; rows are {first} to {last}"
+                f"{path}, entry {place + 1}: expected a row number from {first} to {last}, got {found[place]:g}"
             )
         chosen, places = np.zeros(rows, bool), found.astype(np.int64) - first
         chosen[places] = True
         if np.count_nonzero(chosen) < found.size:
             twice = int(np.argmax(np.bincount(places, minlength=rows) > 1)) + first
             raise RequestError(
-                f"{path} lists row {twice} twice", "To count a row twice, give it the weight 2 with --weights."
+                f"{path} lists row {twice} twice",
+                "Remove the repetition; to count a row twice, give it the weight 2 with --weights.",
             )
     if not chosen.any():
-        raise RequestError(f"{path} has no row numbers", "Give at least one row.")
+        raise RequestError(f"{path} contains no row numbers", "List at least one row.")
     return chosen
 
 

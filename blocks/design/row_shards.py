@@ -53,7 +53,9 @@ class DesignRowShard(Design):
         require_valid(
             whole["y"].size == (self.rows if self.manifest["labels"] else 0), file, f"y does not have {self.rows} rows"
         )
-        require_valid(self.own.stop - self.own.start == self.manifest["rows"], file, f"it is not of {self.rows} rows")
+        require_valid(
+            self.own.stop - self.own.start == self.manifest["rows"], file, f"its number of rows is not {self.rows}"
+        )
         self.means, self.norms, self.deviations = (whole[name] for name in MOMENTS)
         self.y = whole["y"] if self.manifest["labels"] else None
 

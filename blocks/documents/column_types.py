@@ -164,7 +164,9 @@ def _nested(value: Any) -> str:
     try:
         return json.dumps(value, default=str, ensure_ascii=False, skipkeys=True)
     except RecursionError:
-        raise RequestError("a nested value of a document has hundreds of levels", "Keep other columns.") from None
+        raise RequestError(
+            "a value of a document is nested too deeply to be stored as JSON", "Leave its column out of --keep."
+        ) from None
 
 
 def _number(value: int | float | Decimal) -> tuple[str | None, Kind]:

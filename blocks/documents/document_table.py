@@ -176,7 +176,7 @@ class DocumentTable:
                     raise self._damaged(path, "its rows or columns do not match the manifest")
                 yield file
         except FileNotFoundError:
-            raise self._damaged(path, "it is missing") from None
+            raise self._damaged(path, "the file is missing") from None
         except (arrow.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
             raise self._damaged(path, " ".join(str(error).split())) from None
 

@@ -68,7 +68,7 @@ class DocumentExpression:
         body = ast.Name(text) if text in kinds and not is_condition else self._parsed()
         self._value = self._condition(body) if is_condition else self._value_of(body)
         if not self._used:
-            raise self._error("it uses no column", f"The columns are {self._columns()}.")
+            raise self._error("the expression uses no column", f"The columns are {self._columns()}.")
         self.columns, self.kind = list(self._used), self._value.kind
 
     def compute(self, arrays: Mapping[str, Any]) -> Any:
@@ -82,14 +82,14 @@ class DocumentExpression:
     def _parsed(self) -> ast.expr:
         try:
             if len(self.text) > _LONGEST:
-                raise ValueError(f"it has more than {_LONGEST} letters")
+                raise ValueError(f"the expression has more than {_LONGEST} characters")
             parsed = ast.parse(self.text.strip(), mode="eval").body
             if _levels(parsed) > _DEEPEST:
-                raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+                raise ValueError(f"the expression is nested more than {_DEEPEST} levels deep")
             return parsed
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             what = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise self._error(what or "it is nested too deeply", _EXAMPLE) from None
+            raise self._error(what or "the expression is nested too deeply", _EXAMPLE) from None
 
     def _error(self, why: str, remedy: str) -> RequestError:
         text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
@@ -116,7 +116,9 @@ class DocumentExpression:
                 )
         found = self._value_of(node)
         if found.kind != "boolean" or found.constant is not None:
-            raise self._error(f"{ast.unparse(node)} is not a condition", "Compare it with a value.")
+            raise self._error(
+                f"{ast.unparse(node)} is not a condition", "Compare it with a value, for example with == or >."
+            )
         return found
 
     def _comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
@@ -126,7 +128,7 @@ class DocumentExpression:
             return inside if isinstance(op, ast.In) else lambda arrays: pc.invert(inside(arrays))
         if isinstance(op, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._error("is can only be used with None", "Write == instead.")
+                raise self._error("`is` can only be used with None", "Write == to compare values.")
             value, test = self._value_of(left), pc.is_null if isinstance(op, ast.Is) else pc.is_valid
             return lambda arrays: test(value.compute(arrays))
         first, second = self._comparable(
@@ -183,10 +185,13 @@ class DocumentExpression:
         pc = pyarrow_module().compute
         if name == "lower":
             if of.kind != "text":
-                raise self._error(f"{told} is {of.kind}, not text", "Use lower(x) with a text column.")
+                raise self._error(f"{told} has the type {of.kind}, not text", "Use lower(x) with a text column.")
             return ExpressionValue("text", lambda arrays: pc.utf8_lower(of.compute(arrays)))
         if of.kind not in _TIMES:
-            raise self._error(f"{told} is {of.kind}, not a date", "Dates are written as 2015-01-31 in all documents.")
+            raise self._error(
+                f"{told} has the type {of.kind}, not date",
+                "A column of dates has values such as 2015-01-31 in all documents.",
+            )
         part = getattr(pc, _PARTS[name])
         if name == "decade":
             return ExpressionValue("integer", lambda arrays: pc.multiply(pc.divide(part(of.compute(arrays)), 10), 10))
@@ -206,7 +211,9 @@ class DocumentExpression:
             return _as_number(left), _as_number(right)
         if {left.kind, right.kind} == {*_TIMES}:
             return _as_time(left), _as_time(right)
-        raise self._error(f"{told} are {left.kind} and {right.kind}", "Compare values of the same type.")
+        raise self._error(
+            f"{told} have different types, {left.kind} and {right.kind}", "Compare values of the same type."
+        )
 
     def _as_date(self, value: ExpressionValue, kind: str) -> ExpressionValue:
         arrow = pyarrow_module()

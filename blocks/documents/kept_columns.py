@@ -43,11 +43,13 @@ class KeptColumns(NamedTuple):
             )
         if self.unknown and UNKNOWN in columns:
             raise RequestError(
-                f"{source} has a column {UNKNOWN!r}, as the number of unknown tokens is called", "Rename the column."
+                f"{source} has a column named {UNKNOWN!r}, which is reserved for the number of unknown tokens",
+                "Rename the column.",
             )
         if twice := [name for name in names if columns.count(name) > 1]:
             raise RequestError(
-                f"{source} has {columns.count(twice[0])} columns {twice[0]!r}", "Rename them, or keep other columns."
+                f"{source} has {columns.count(twice[0])} columns named {twice[0]!r}",
+                "Rename them, or keep other columns.",
             )
         return names
 

@@ -97,7 +97,7 @@ def _kept_kinds(chunks: Sequence[SpilledDocumentColumns], old: Mapping[str, Kind
         for new in (chunk.kinds.get(name, "missing") for chunk in chunks):
             if joint_kind((kind, new)) != kind:
                 raise RequestError(
-                    f"column {name!r} is {kind} in the dataset, but {new} in the new documents",
+                    f"column {name!r} has the type {kind} in the dataset, but {new} in the new documents",
                     "Correct the new documents, or ingest all documents again.",
                 )
     return dict(old)

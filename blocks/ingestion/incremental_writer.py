@@ -28,8 +28,8 @@ class DatasetWriter(ABC):
     def _require_no_failure(self) -> None:
         if self._has_failed:
             raise RequestError(
-                "an earlier add() raised an error, and a part of its data may have been added",
-                "Let the error end the `with` block: check data before calling add().",
+                "an earlier add() failed and may have added only a part of its data",
+                "Write the dataset again, and do not catch errors of add() inside the `with` block.",
             )
 
 

@@ -179,7 +179,7 @@ def _no_time(where: str, options: RatingsFormatOptions) -> RequestError:
     wanted = "no column is known to be the time" if options.time is None else f"there is no column {options.time!r}"
     return RequestError(
         f"{where}: {wanted}, and --hold-out last-N needs the time of each rating",
-        "Name its column with --time-column: by its name in the header, or by its number from 1.",
+        "Give the column of the time with --time-column: its name in the header, or its number from 1.",
     )
 
 
@@ -205,7 +205,7 @@ def _separator(line: str, where: str, quote: int, options: RatingsFormatOptions)
         if len(fields) > 2 and _is_rating(fields[2], ",") and "," in fields[2]:
             raise RequestError(
                 f"{where}: cannot tell whether the comma in {fields[2]!r} is a decimal comma",
-                "If it is, give --decimal , and if it separates fields, give --delimiter ,",
+                "If it is a decimal comma, give --decimal , and if it separates fields, give --delimiter ,",
             )
     return [*found, BLANK][0]
 
@@ -273,7 +273,8 @@ def _order_of_names(fields: Sequence[str], options: RatingsFormatOptions, where:
             raise RequestError(f"{where}: cannot tell which columns are the user and the item", HEADER_REMEDY)
         if "user" in sides and len(fields) == 2:  # with three fields, the last would not be a rating
             raise RequestError(
-                f"{where}: {fields[sides['user']]!r} looks like a column name, but no column looks like the item",
+                f"{where}: {fields[sides['user']]!r} looks like a name of the user column, but "
+                "no column looks like the item",
                 f"{HEADER_REMEDY} If line 1 is a rating, give --user-column 1 --item-column 2 --rating-column none.",
             )
         return None

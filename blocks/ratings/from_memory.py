@@ -85,7 +85,7 @@ def _taken(entries: Any) -> Entries:
 
 def _check(entries: Entries, rows: int, columns: int) -> None:
     if not entries.values.size:
-        raise RequestError("there are no ratings: a dataset must have at least one")
+        raise RequestError("there are no ratings; a dataset must have at least one rating")
     for name, places, size in (("row", entries.rows, rows), ("column", entries.columns, columns)):
         if places.size != entries.values.size or int(places.max()) >= size:
             expected = f"{entries.values.size:,} numbers, one for each value, from 0 to {size - 1:,}"

@@ -65,7 +65,7 @@ class RatingsWriter(DatasetWriter):
         if items is not None:
             self._add_columns(users, items, ratings)
         elif ratings is not None:
-            raise RequestError("ratings are given without items", _REMEDY)
+            raise RequestError("ratings were given, but items were not", _REMEDY)
         elif is_table(users):
             found = rating_columns(list(map(str, column_names(users))), self._request.format_options, "the table")
             self._add_columns(*(users[found[side]] if side in found else None for side in ("user", "item", "rating")))

@@ -231,8 +231,8 @@ def _write(
     total = int(entries.sum())
     if not total:
         raise RequestError(
-            f"{', '.join(request.inputs) or request.out}: no rating is for {_kept(request)}",
-            "Check that names are spelled the same: they are compared letter by letter.",
+            f"{', '.join(request.inputs) or request.out}: no rating belongs to {_kept(request)}",
+            "Check the spelling of the names, which must match exactly.",
         )
     grid = request.grid or grid_size(total)
     if base:

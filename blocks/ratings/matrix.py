@@ -228,7 +228,7 @@ class Matrix(StoredDataset):
 
     def _check_block(self, number: int, path: Path, block: MatrixRowBlock) -> None:
         rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
-        require_valid(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
+        require_valid(block.rows.size == rows, path, f"it has {block.rows.size} rows, expected {rows}")
         require_offsets(path, "offsets", block.offsets, rows, entries)
         require_valid(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "columns", block.columns, self.columns)

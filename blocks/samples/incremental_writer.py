@@ -56,7 +56,8 @@ class SamplesWriter(DatasetWriter):
             X = columns_except(X, [self._target])
         if y is None:
             raise RequestError(
-                "samples need labels: y is missing", "Call add(X, y), or name the column of labels with target."
+                "y is missing: each sample must have a label",
+                "Call add(X, y), or name the column of labels with target.",
             )
         if isinstance(X, Iterator):
             for rows, labels in row_batches(X, y):

@@ -107,7 +107,7 @@ def make_shards(
     """
     whole = open_any(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
-        raise RequestError(f"{out} is the dataset itself", "Choose another name for its shards.")
+        raise RequestError(f"the output {out} is the dataset itself", "Choose another name for the shards.")
     with _new_shards(out, shards, overwrite) as targets:
         if isinstance(whole, Design):
             _require_sound(whole)

@@ -76,7 +76,7 @@ def check_shards_complete(told: Mapping[str, Mapping[str, Any] | None]) -> None:
         if shard["whole"] != expected:
             raise RequestError(
                 f"{place} and {first} are not shards of the same dataset and the same split",
-                "Use the shards of a single `ooc shard` command.",
+                "Give shards that one `ooc shard` command has written.",
             )
         if shard["number"] in numbers:
             raise RequestError(f"{place} and {numbers[shard['number']]} are both shard {shard['number']}")

@@ -32,4 +32,4 @@ def curves(
     if json:
         print_json({"path": str(out), "value": name, "runs": list(map(str, runs))})
     else:
-        print_line(f"{out}: {name} of {', '.join(map(str, runs))}")
+        print_line(f"{out}: plotted {name} of {', '.join(map(str, runs))}")

@@ -146,7 +146,7 @@ def view(
     if json:
         print_json({"path": str(out), "topics": made.topics})
         return
-    print_line(f"{out}: {count_of(made.topics, 'topic')} from {model.topics:,}")
+    print_line(f"{out}: {count_of(made.topics, 'topic')}, made from {model.topics:,} of {run}")
     print_line(f"See the topics with: ooc topics {out}")
 
 
@@ -183,7 +183,7 @@ def label(
 
     if (topic is None) != (text is None) or (topic is not None and source):
         raise RequestError(
-            "expected a topic and its label, or --from, or neither",
+            "give a topic and its label, or --from FILE; or neither, to list the labels",
             'Label a topic with, for example: ooc label run 7 "law"',
         )
     model = open_model(run)

@@ -60,7 +60,7 @@ class RankingMetricOptions(Options):
     data: Annotated[
         Path | None,
         Option(
-            "With --ranking: ratings of the training, if they have moved, or if the run was trained on their shards.",
+            "With --ranking: path of the training ratings, if they were moved or the run was trained on their shards.",
             metavar="DATASET",
         ),
     ] = None
@@ -81,16 +81,16 @@ def recommend(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Recommend to the users of these ratings, who joined after the training: a file of ratings, or a "
-            "dataset ingested with --items-from.",
+            help="Recommend to users who joined after the training: file of their ratings, or dataset ingested with "
+            "--items-from.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="DATASET",
-            help="For --exclude-seen: ratings of the training, if they have moved, or if the run was trained on their "
-            "shards.",
+            help="With --exclude-seen: path of the training ratings, if they were moved or the run was trained on "
+            "their shards.",
         ),
     ] = None,
     out: Annotated[
@@ -214,7 +214,7 @@ def _later(
         return names, numbers, later_users(model, matrix, numbers, top)
     read = read_new_ratings(model, str(ratings))
     if read.unknown:
-        note(f"left out {count_of(read.unknown, 'rating')} of items that the training did not have")
+        note(f"left out {count_of(read.unknown, 'rating')} of items that are not in the training data")
     names, numbers = _known(wanted, read.names, str(ratings))
     return names, numbers, memory_users(model, read.rated, numbers, top)
 
@@ -225,7 +225,7 @@ def _listed(model: FactorModel, path: Path) -> np.ndarray:
 
     listed = read_items(model, str(path))
     if listed.unknown:
-        note(f"{count_of(listed.unknown, 'item')} of {path} did not occur in the training")
+        note(f"ignored {count_of(listed.unknown, 'item')} of {path} not found in the training data")
     return listed.items
 
 

@@ -260,7 +260,7 @@ def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
         noun = "duplicate" if sum(duplicates.values()) == 1 else "duplicates"
         note(f"left out {counted} {noun}, which {duplicates_path(out)} lists")
     for what, files in batch.get("left_out", {}).items():
-        note(f"left out {files:,} {what} in the directories")
+        note(f"left out {files:,} {what} in the input directories")
     if batch.get("known"):
         note(f"left out {count_of(batch['known'], 'document')} that the dataset already has")
     if batch["skipped"]:

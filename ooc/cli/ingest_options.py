@@ -30,7 +30,7 @@ class TextEncodingOptions:
 
     encoding: Annotated[
         str | None,
-        Option("Encoding of the inputs, such as latin-1 or cp1252 [default: utf-8, or that of the byte order mark]."),
+        Option("Encoding of the inputs, such as latin-1 or cp1252 [default: utf-8, or as a byte order mark says]."),
     ] = None
 
 
@@ -101,7 +101,7 @@ class DelimitedTableOptions:
             'Quote character of fields; none if quotes have no special meaning [default: "].', metavar="CHARACTER|none"
         ),
     ] = None
-    no_header: Annotated[bool, Option("Read the first row as data; columns then have numbers from 1.")] = False
+    no_header: Annotated[bool, Option("Treat the first row as data; columns are then numbered from 1.")] = False
     decimal: Annotated[str | None, Option("Decimal mark of numbers [default: .].", choices=".|,")] = None
 
 
@@ -128,7 +128,7 @@ class TokenizationOptions:
     ] = None
     ngrams: Annotated[
         int | None,
-        Option("Add n-grams of up to N words, without stop words, as words of their own [default: 1].", least=1),
+        Option("Add n-grams of up to N words without stop words to the vocabulary [default: 1].", least=1),
     ] = None
     min_npmi: Annotated[
         float | None,
@@ -283,7 +283,7 @@ class RatingsOptions:
     ] = None
     items_from: Annotated[
         str | None,
-        Option("Keep only the items of this dataset of ratings; for users who joined later.", metavar="MATRIX"),
+        Option("Keep only the items of this dataset of ratings, to recommend them to new users.", metavar="MATRIX"),
     ] = None
     lowest: Annotated[float | None, Option("Smallest valid rating; a lower rating is an error.")] = None
     highest: Annotated[float | None, Option("Largest valid rating; a higher rating is an error.")] = None
@@ -307,7 +307,7 @@ class RatingsOptions:
     ] = None
     delimiter: Annotated[
         str | None,
-        Option("Character between fields, its name, such as semicolon, or :: [default: detected from line 1]."),
+        Option("Field delimiter: a character, its name (such as semicolon), or :: [default: detected from line 1]."),
     ] = None
     quote: Annotated[str | None, described(DelimitedTableOptions)["quote"].option] = None
     decimal: Annotated[str | None, described(DelimitedTableOptions)["decimal"].option] = None

@@ -39,7 +39,7 @@ Ports = Annotated[
 ]
 Tunnel = Annotated[
     bool,
-    typer.Option("--tunnel", help="Connect the ranks through ssh, where the firewall allows nothing else."),
+    typer.Option("--tunnel", help="Connect the ranks through ssh, for firewalls that allow only ssh."),
 ]
 SshConfig = Annotated[
     Path | None,
@@ -84,9 +84,15 @@ def launch(
     places = read_hosts(hosts)
     chosen = choose(command, len(places))
     if restarts and chosen.ingests:
-        raise RequestError("--restarts can only be used with trainings", "Run the ingestion again.")
+        raise RequestError(
+            "--restarts can only be used to train",
+            "Leave --restarts out; a failed ingestion must be started again by hand.",
+        )
     if tunnel and ports:
-        raise RequestError("--tunnel and --ports are mutually exclusive", "With --tunnel, only ssh has to be open.")
+        raise RequestError(
+            "--tunnel and --ports are mutually exclusive",
+            "Leave --ports out: with --tunnel, only the port of ssh has to be open.",
+        )
     if insecure:
         stderr.print_warning(
             "--insecure: the connections between ranks are not encrypted, and others on the network can read them"

@@ -113,7 +113,7 @@ def plan(data: Path | None, *, json: bool, **given: Any) -> None:
     """
     asked = read(PlanOptions, given)
     if (data is None) == (asked.tokens is None):
-        raise RequestError("give either DATA or --tokens", "Give a dataset, or the size of a hypothetical corpus.")
+        raise RequestError("expected either DATA or --tokens", "Give a dataset, or the size of a hypothetical corpus.")
     if data and asked.machines > 1:
         raise RequestError(
             f"--machines {asked.machines} can only be used with --tokens", "Give --tokens instead of a dataset."
@@ -187,5 +187,5 @@ def _design(data: Path) -> Design | None:
         return found if isinstance(found, Design) else None
     raise RequestError(
         f"{data}: ooc plan can only estimate trainings on a corpus or a design matrix",
-        "Train for one iteration: ooc train prints the time and the memory that it took.",
+        "Train for one iteration instead: `ooc train` prints the time and the memory that it used.",
     )

@@ -31,8 +31,8 @@ Batch = Annotated[
     str | None,
     typer.Option(
         metavar="N|N-|new",
-        help="Use only the documents of batch N of DATA, of batch N and all later ones, or of those appended after "
-        "the training.",
+        help="Use only batch N of the documents in DATA (N), batch N and later (N-), or batches appended after the "
+        "training (new).",
     ),
 ]
 
@@ -108,8 +108,8 @@ def topics(
         print_json(described) if json else print(topics_table(described, ranking))
     if (live := int(model.live.sum())) < model.topics:
         note(
-            f"{live:,} of {count_of(model.topics, 'topic')} live: the others have less than a tenth of the mean tokens"
-            " of a topic\nTrain with fewer --topics if you need all of them"
+            f"{live:,} of {count_of(model.topics, 'topic')} live: each of the others has less than a tenth of the"
+            " tokens of an average topic\nTo get only live topics, train with fewer --topics"
         )
 
 
@@ -177,8 +177,8 @@ def infer(
                 word_topics.write_words(words, suffix_of(assignments), rows)
     if model.dataset == dataset.identity and tokens.size:
         note(
-            f"{run} was trained on {data}: these are newly inferred mixtures, not the trained ones\n"
-            f"Write the trained mixtures with: ooc export {run} OUT --format mixtures"
+            f"{run} was trained on {data}: these mixtures were inferred anew and differ from those of the training\n"
+            f"Write the mixtures of the training with: ooc export {run} OUT --format mixtures"
         )
     _tell_inferred(out, inference.facts(batches, tokens), as_json=json)
 
@@ -189,7 +189,7 @@ def _check_assignments(path: Path, out: Path, *, overwrite: bool) -> None:
     from samplers.topics import word_topics
 
     if path.resolve() == out.resolve():
-        raise RequestError(f"{out} is named twice, as OUT and by --assignments", "Name two files.")
+        raise RequestError(f"{out} is given both as OUT and as --assignments", "Give two different files.")
     word_topics.check_table_format(path)
     require_free(path, overwrite=overwrite)
 

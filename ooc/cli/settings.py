@@ -15,7 +15,11 @@ from ooc.cli.command import CONFIG, command_parameters, parameter_source
 from ooc.cli.console import Json, print_json
 from ooc.cli.registry import commands
 
-app = typer.Typer(help="Show where the options of a command come from.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Show the value of each option of a command, and where it was set.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
 

@@ -111,7 +111,7 @@ def _make_directory(out: Path) -> None:
 
     there = [name for name in ("manifest.json", CONFIG, "model.json") if (out / name).exists()]
     if there or (out.exists() and not out.is_dir()):
-        raise RequestError(f"{out} exists and is not the directory of a sweep", "Choose another name.")
+        raise RequestError(f"{out} exists and is not a directory made by `ooc sweep`", "Choose another name.")
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
 

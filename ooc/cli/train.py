@@ -216,7 +216,9 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         if "chosen_lambda" in last:
             nonzeros = count_of(last["chosen_nonzeros"], "nonzero coefficient")
             best = f"lambda {last['best_lambda']:g} has the smallest cross-validation error"
-            print_line(f"lambda {last['chosen_lambda']:g} is chosen (one-standard-error rule), with {nonzeros}; {best}")
+            print_line(
+                f"lambda {last['chosen_lambda']:g} was chosen by the one-standard-error rule, with {nonzeros}; {best}"
+            )
         print_line(f"Predict with: ooc predict {run} DATA OUT")
     elif model == "mf":
         print_line(f"Recommend items with: ooc recommend {run} --user NAME")

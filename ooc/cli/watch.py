@@ -56,7 +56,7 @@ def watch(
         last = _show(run, sys.__stdout__ or sys.stdout)  # the real stream, on which rich can move the cursor
     if last.state == "stopped":
         where = f"stopped at iteration {last.done} of {last.planned}"
-        raise WorkFailed(f"{last.path} is not being trained: it {where}", f"Continue it with: ooc resume {run}")
+        raise WorkFailed(f"{last.path} is not being trained now: it {where}", f"Continue it with: ooc resume {run}")
 
 
 @contextmanager

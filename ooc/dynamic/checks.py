@@ -47,7 +47,9 @@ def check_declared(program: DynamicProgram) -> None:
             raise RequestError(f"{place}: {name} has no `{needed}`", remedy)
     for per, remedy in (("column", 'b = ooc.Field("column")'), ("row", 'residual = ooc.Field("row")')):
         if not program.fields_per(per):
-            raise RequestError(f"{place}: {name} has no field per {per}", f"Declare one, for example: {remedy}")
+            raise RequestError(
+                f"{place}: {name} declares no field per {per}", f"Declare a field, for example: {remedy}"
+            )
     for field, declared in program.fields.items():
         for wrong in _wrong_with(program, field, declared):
             raise RequestError(f"{place}: the field {field!r} of {name} {wrong}")
@@ -142,15 +144,15 @@ def _check_function(program: DynamicProgram, function: UserFunction) -> None:
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in known:
                 name = f"{target.value.id}.{target.attr}"
                 remedy = "Return the new coefficient from `aggregate`; arrays are changed in place: column.b[:] = ..."
-                raise function.wrong(node, f"{name} is assigned to", remedy)
+                raise function.wrong(node, f"{name} must not be assigned to", remedy)
     returns = any(isinstance(node, ast.Return) and node.value for node in ast.walk(function.tree))
     if function.name == "aggregate" and returns != program.has_one_coefficient:
         raise function.wrong(
             function.tree,
-            f"aggregate returns {'something' if returns else 'nothing'}",
+            f"aggregate must {'not return a value' if returns else 'return a value'}",
             f"Change column.{program.coefficient_name} in place: a parameter has several coefficients."
             if returns
             else "Return the new coefficient of the column.",
         )
     if function.name in ("priority", "derive") and not returns:
-        raise function.wrong(function.tree, f"{function.name} returns nothing")
+        raise function.wrong(function.tree, f"{function.name} must return a value")

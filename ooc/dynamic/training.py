@@ -138,7 +138,7 @@ class ColumnPassSolver:
         if not np.isfinite(self.shared[self.program.coefficient_name]).all() or not np.isfinite(value):
             raise self._diverged(f"the objective is {value:g}, or some coefficients are not finite")
         if self.solved and first and value > first + (_DIVERGED - 1) * abs(first):
-            raise self._diverged(f"the objective is {value:g}, and was {first:g} at first")
+            raise self._diverged(f"the objective is {value:g}, far above its initial value {first:g}")
         return told
 
     def _diverged(self, what: str) -> ModelDiverged:

@@ -81,7 +81,7 @@ def _host(where: str, fields: list[str]) -> HostsFileLine:
     port = int(found["port"]) if found and found["port"] else None
     if not found or (port is not None and not 0 < port < 1 << 16):
         raise RequestError(
-            f"{where}: {place!r} is not a host", "Start each line with host, user@host or user@host:port."
+            f"{where}: {place!r} is not the name of a host", "Start each line with host, user@host or user@host:port."
         )
     told: dict[str, Any] = {}
     for field in others:

@@ -105,7 +105,7 @@ def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> 
         package, rank = found
         raise RequestError(
             f"{names[rank]} has {package} {packages[rank][package]}, {names[0]} has {packages[0][package]}",
-            "Install the same versions on all ranks: other versions round differently, and ranks must agree.",
+            "Install the same versions on all ranks: ranks must compute the same results.",
         )
 
 

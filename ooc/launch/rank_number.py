@@ -41,7 +41,7 @@ def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
     if not 0 <= rank < ranks <= _MOST_RANKS:
         raise RequestError(
             f"--rendezvous: this process is rank {rank} of {ranks}",
-            "Count ranks from 0: the last rank is the number of ranks minus 1.",
+            "Number the ranks from 0 to the number of ranks minus 1.",
         )
     return rank, ranks
 

@@ -149,7 +149,7 @@ def _listen(meeting: Rendezvous) -> socket.socket:
     except OSError as error:
         raise RequestError(
             f"--rendezvous {meeting.at}: rank 0 cannot listen on this port: {os.strerror(error.errno or 0)}",
-            "Choose a free port. If another process is rank 0 here, give each its own --ring-rank.",
+            "Choose a free port. If another process here is rank 0, give each process its own --ring-rank.",
         ) from None
 
 
@@ -197,7 +197,7 @@ def _present(
         if each.rank in there:
             other = there[each.rank][0]
             raise RequestError(
-                f"two processes are rank {each.rank}: process {other.process} on {other.hostname} and process"
+                f"two processes have the rank {each.rank}: process {other.process} on {other.hostname} and process"
                 f" {each.process} on {each.hostname}",
                 "Give each process its own number, from 0: --ring-rank, or RANK in its environment.",
             )

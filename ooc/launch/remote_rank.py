@@ -148,9 +148,9 @@ class RemoteRank:
         if code == _LOST:
             return f"{'lost its connection or was killed' if begun else 'could not be reached'}{words}"
         if code == _NO_DIRECTORY and not begun:
-            return f"has no directory {self._directory}{words}"
+            return f"cannot change to the directory {self._directory}{words}"
         if code in _NO_COMMAND and not begun:
-            return f"has no Python {self._python}{words}"
+            return f"cannot run the Python {self._python}{words}"
         if code - 128 in _SIGNALS:
             return f"was killed by {_SIGNALS[code - 128]}"
         if -code in _SIGNALS:

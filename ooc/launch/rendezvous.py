@@ -129,7 +129,7 @@ def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contex
         except ssl.SSLCertVerificationError:
             raise RequestError(
                 f"the process at {meeting.at} does not have the key of this rank",
-                "Give all ranks the same key file, and each run a port of its own.",
+                "Give all ranks the same --key-file, and give each run its own port.",
             ) from None
         except OSError as error:
             busy = getattr(error, "reason", None) == _BUSY

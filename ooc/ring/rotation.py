@@ -133,7 +133,7 @@ class RotationPass:
             number, size = self._ring.receive(self._slots.arrived(slot))
             if number != slice_:
                 previous = (self._ring.rank - 1) % self._ring.ranks
-                raise WorkFailed(f"rank {previous} sent slice {number}; expected slice {slice_}")
+                raise WorkFailed(f"rank {previous} sent slice {number}, but slice {slice_} was expected")
             self._arrive(slot, slice_, size)
 
     def _arrive(self, slot: int, slice_: int, size: int) -> None:

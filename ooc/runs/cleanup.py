@@ -88,4 +88,4 @@ def _clean_run(run: Run, *, state: bool) -> CleanupResult:
         if run.config["state_removed"] or (state and run.config["finished"]):
             return CleanupResult(removed + run.remove_state(), [])
         strays = remove_uncommitted(run.scratch / "state") if (run.scratch / "state").exists() else []
-        return CleanupResult(removed + strays, [f"{run.path} is not finished: it needs its state"] if state else [])
+        return CleanupResult(removed + strays, [f"{run.path} is not finished, so its state is kept"] if state else [])

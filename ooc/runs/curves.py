@@ -90,8 +90,8 @@ def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
         quality.plot([line["samples_processed"] for line in told], [line[name] for line in told], ".-", label=path)
         seconds, processed = ([0.0, *(line[field] for line in of_run)] for field in ("elapsed_s", "samples_processed"))
         speed.plot(seconds, processed, ".-", label=path)
-    quality.set(title="objective against data", xlabel="samples processed", ylabel=name.replace("_", " "))
-    speed.set(title="data against time", xlabel="training seconds", ylabel="samples processed")
+    quality.set(title="objective by samples processed", xlabel="samples processed", ylabel=name.replace("_", " "))
+    speed.set(title="samples processed over time", xlabel="training seconds", ylabel="samples processed")
     for axis in (quality, speed):
         axis.grid(alpha=0.3)
         axis.legend()

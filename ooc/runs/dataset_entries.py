@@ -72,8 +72,8 @@ def moved_entry(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]
         raise RequestError(f"{place}: there is no such file or directory", "Check the name.")
     if not has_generation(place, entry["identity"]):
         raise RequestError(
-            f"{place} is not the dataset on which {run} was started, or has changed since",
-            f"Give the dataset that was at {entry['path']}; `ooc info` shows its identity, {entry['identity']}.",
+            f"{place} is not the dataset on which {run} was started, or has changed since then",
+            f"Give the dataset that was at {entry['path']}; `ooc info` must show its identity {entry['identity']}.",
         )
     return entry_relative_to_run({"path": str(place.resolve()), "identity": entry["identity"]}, run)
 

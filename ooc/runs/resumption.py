@@ -29,7 +29,7 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
     grew = began != dataset.identity and has_generation(dataset.path, began)
     if began != dataset.identity and not (grew and old["finished"]):
         raise RequestError(
-            f"{dataset.path} was appended to after {path} was started"
+            f"documents were appended to {dataset.path} after {path} was started"
             if grew
             else f"{path} was started on another dataset, {old['dataset']['path']}",
             f"Continue on the dataset of the run with `ooc resume {path}`, or train again with --overwrite.",

@@ -222,7 +222,7 @@ class Run:
         if self._lock and file_identity(self.path / LOCK) != self._lock:
             raise WorkFailed(
                 f"{self.path} was removed, moved or replaced while this command used it",
-                "The files that are there now were not changed. Check them with `ooc info`, or train a new run.",
+                "The files that are there now were left as they are. Check them with `ooc info`, or train a new run.",
             )
         if self._dataset_at and _version(self._dataset_at[0] / MANIFEST) == self._dataset_at[1]:
             return  # finding its path means reading its manifest: milliseconds for each hundred files

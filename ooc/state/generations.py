@@ -121,7 +121,7 @@ class StateGenerations:
         remove_uncommitted(directory)
         made = cls(directory, dataset, layout, before_commit)
         if problem := made._not_there():
-            made._warn(f"{problem}; going on from generation {made._entries[0]['generation']}")
+            made._warn(f"{problem}; continuing from generation {made._entries[0]['generation']}")
             made._publish(made._entries)
         return made
 

@@ -27,7 +27,8 @@ def check_functions(program: StochasticProgram) -> None:
     """Raise RequestError, with file and line, if a function of a program is invalid."""
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
         raise RequestError(
-            f"{type(program).__name__}: {min(taken)!r} is the name of an operator", "Give the variable another name."
+            f"{type(program).__name__}: {min(taken)!r} is the name of an operator, not of a variable",
+            "Give the variable another name.",
         )
     for name in ("process", *program.functions):
         function = read(type(program), name)
@@ -59,9 +60,11 @@ def _check_operators(function: UserFunction, program: StochasticProgram, shared:
     for node in ast.walk(function.tree):
         for target in assignment_targets(node):
             if name := _of_shared(target, shared):
-                raise function.wrong(node, f"{shared}.{name} is assigned to", _CHANGES)
+                raise function.wrong(node, f"{shared}.{name} must not be assigned to", _CHANGES)
         if isinstance(node, ast.Subscript) and (name := _of_shared(node, shared)) in program.declared:
-            raise function.wrong(node, f"{shared}.{name} is read by brackets", f"Write {shared}.{name}.get(...).")
+            raise function.wrong(
+                node, f"{shared}.{name} cannot be indexed with brackets", f"Write {shared}.{name}.get(...)."
+            )
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = _of_shared(node.func.value, shared)
             if name in program.declared:
@@ -86,7 +89,9 @@ def _check_operator(function: UserFunction, program: StochasticProgram, call: as
         )
     if operator == "delayed_add" and not program.delays:
         raise function.wrong(
-            call, "`delays` of the program is 0", "Set `delays` to the number of delayed additions of an element."
+            call,
+            "delayed additions need `delays`, which is 0",
+            "Set `delays` to the number of delayed additions per element.",
         )
     if operator == "row_view" and declared.averaged and function.name == "process":
         what = f"`{name}` is averaged and cannot be viewed row by row"
@@ -94,7 +99,9 @@ def _check_operator(function: UserFunction, program: StochasticProgram, call: as
     if operator == "average" and not declared.averaged:
         raise function.wrong(call, f"`{name}` is not averaged", "Declare it as Shared(..., averaged=True).")
     if function.name != "process" and not hasattr(FIXED_KINDS[len(declared.shape)], operator):
-        raise function.wrong(call, f"{function.name} changes `{name}`", "Only `process` can change shared variables.")
+        raise function.wrong(
+            call, f"{function.name} must not change `{name}`", "Only `process` can change shared variables."
+        )
 
 
 def _of_shared(node: ast.AST, shared: str) -> str:

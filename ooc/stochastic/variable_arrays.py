@@ -36,7 +36,7 @@ def check_variable(name: str, declared: Shared) -> None:
     if declared.dtype not in _TYPES:
         raise RequestError(f"{name}: the dtype {declared.dtype} is not supported", f"Use one of: {', '.join(_TYPES)}.")
     if len(declared.shape) >= len(KINDS) or min(declared.shape, default=1) < 1:
-        raise RequestError(f"{name}: {declared.shape} must be a shape of 1 or 2 dimensions, each at least 1")
+        raise RequestError(f"{name}: expected a shape of 1 or 2 dimensions, each at least 1, got {declared.shape}")
 
 
 def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:

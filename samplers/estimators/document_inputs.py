@@ -20,7 +20,7 @@ def require_counts(X: Any) -> None:
     empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
     if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
         shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X must be documents, but is {shown}", f"Give {DOCUMENTS}.")
+        raise RequestError(f"X must contain documents, got {shown}", f"Give {DOCUMENTS}.")
     if hasattr(X, "columns"):
         if (column := next((name for name in X.columns if _has_texts(np.asarray(X[name]))), None)) is not None:
             raise RequestError(
@@ -109,5 +109,5 @@ def require_one_line(words: Iterable[str], where: str) -> None:
     """Raise RequestError for a word with a line break, since vocabulary files have one word per line."""
     if broken := next((word for word in words if "\n" in word), None):
         raise RequestError(
-            f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks with spaces."
+            f"{where} {reprlib.repr(broken)}, which contains a line break", "Replace line breaks with spaces."
         )

@@ -301,8 +301,8 @@ class MatrixFactorization(RunEstimator):
             known = self._rows(X)
             if known.offsets.size != self.rows_.size + 1:
                 raise RequestError(
-                    f"X has {known.offsets.size - 1:,} rows, but the training had {self.rows_.size:,}",
-                    "Give all rows of the training, or a tuple of (row names, column names, values).",
+                    f"X has {known.offsets.size - 1:,} rows, but the training data had {self.rows_.size:,}",
+                    "Give all rows of the training data, or a tuple of (row names, column names, values).",
                 )
             return RatedItems(*known)
         users, items, values = rating_triples(X)

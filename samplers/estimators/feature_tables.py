@@ -63,7 +63,7 @@ def _require_table(X: Any) -> None:
     """Raise RequestError for an object that cannot be a table."""
     if X is None or isinstance(X, str | bytes | Mapping | Set | Iterator):
         shown = "None" if X is None else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X must be a table of numbers, but is {shown}", f"Give {_TABLES}.")
+        raise RequestError(f"X must be a table of numbers, got {shown}", f"Give {_TABLES}.")
 
 
 def is_path(X: Any) -> bool:

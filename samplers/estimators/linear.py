@@ -104,7 +104,7 @@ class LinearEstimator(Estimator):
             if design.y is None:
                 raise RequestError(
                     f"the dataset {design.path} has no target y",
-                    "Ingest it again with y: `ooc ingest ... --target FILE`; --target COLUMN for csv.",
+                    "Ingest it again with a target: `ooc ingest ... --target FILE`, or --target COLUMN for csv.",
                 )
             self._note_features(design.columns, None)
             return _of_design(design, job_count(self.n_jobs)), np.asarray(design.y)

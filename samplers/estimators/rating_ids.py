@@ -79,8 +79,8 @@ def _refuse_missing(missing: Any, ids: Any, what: str) -> None:
     places = np.flatnonzero(missing)
     if places.size:
         raise RequestError(
-            f"{what}: row {places[0]} (counted from 0) has {ids[places[0]]} instead of an id, as {places.size:,} of"
-            f" {len(ids):,} rows have",
+            f"{what}: row {places[0]} (counted from 0) has {ids[places[0]]} instead of an id, like {places.size:,} of"
+            f" {len(ids):,} rows",
             "Leave such rows out.",
         )
 
@@ -91,7 +91,7 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
     if ids.size and np.abs(ids).max() > 2.0**digits:
         place = int(np.argmax(np.abs(ids)))
         raise RequestError(
-            f"{what}: row {place} has {ids[place]:.17g}, and ids above 2**{digits} are not exact as {ids.dtype}",
+            f"{what}: row {place} has {ids[place]:.17g}, but ids above 2**{digits} are not exact in {ids.dtype}",
             "Give ids as whole numbers or strings.",
         )
     return ids.astype(np.int64)

@@ -45,8 +45,8 @@ def read_new_ratings(model: Factorization, path: str) -> NewRatings:
     users, items, values = map(np.concatenate, zip(*parts, strict=True))
     known = items >= 0
     if not known.any():
-        what = "none of its items was in the training" if items.size else "no ratings found"
-        raise RequestError(f"{path}: {what}", "Items must be spelled as in the ratings of the training.")
+        what = "none of its items is in the training data" if items.size else "no ratings found"
+        raise RequestError(f"{path}: {what}", "Items must be spelled as in the training data.")
     require_counts(model, float(values.min()), path)
     rated = group_by_user(len(numbers), users[known], items[known], values[known].astype(np.float32))
     return NewRatings(list(numbers), rated, int(np.count_nonzero(~known)))
@@ -88,7 +88,7 @@ def read_items(model: Factorization, path: str) -> ListedItems:
     found = sorted(model.columns.places[name] for name in names if name in model.columns.places)
     if not found:
         raise RequestError(
-            f"--items {path}: none of its items was in the training",
-            "Write one item per line, spelled as in the ratings of the training.",
+            f"--items {path}: none of its items is in the training data",
+            "Write one item per line, spelled as in the training data.",
         )
     return ListedItems(np.array(found, np.int64), len(names) - len(found))

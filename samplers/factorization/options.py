@@ -14,7 +14,7 @@ _LEAVE = "Leave this option out: bsp simulates several machines on one, for comp
 def parallelism_of(text: str, option: str) -> int | str:
     """Parse a number of parallel learners, or auto."""
     if text != "auto" and not text.isdigit():
-        raise RequestError(f"{option} must be auto or a number of parallel learners, got {text!r}")
+        raise RequestError(f"{option} must be auto or the number of parallel learners, got {text!r}")
     return text if text == "auto" else int(text)
 
 
@@ -59,7 +59,7 @@ class FactorizationOptions(Options):
     ] = None
     biases: Annotated[
         bool | None,
-        Option("Fit user and item biases [default: yes, where the method can].", group=MODEL, takes=_BY_RATING),
+        Option("Fit user and item biases [default: yes, if the method supports them].", group=MODEL, takes=_BY_RATING),
     ] = None
     center: Annotated[
         bool | None,

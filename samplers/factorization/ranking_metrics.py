@@ -141,7 +141,7 @@ def ranking_metrics(
     if not users:
         told = "" if threshold is None else f" of at least {threshold:g}"
         raise RequestError(
-            f"no user has a held-out rating{told} of an item that the user did not rate in the training",
+            f"no user has a held-out rating{told} of an item that the user did not rate in the training data",
             "Hold out other ratings" + ("." if threshold is None else ", or give a lower threshold."),
         )
     return {"top": top, "users": users, "model": of_model.means(users), "popularity": of_popularity.means(users)}

@@ -58,8 +58,8 @@ def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
     """Raise RequestError unless a dataset has the ratings of the training, and all of them."""
     if ratings.identity != model.manifest["dataset"]:
         raise RequestError(
-            f"{ratings.path} does not have all ratings on which {model.path} was trained",
-            "Name the dataset of the training with --data; for a run on several shards, the one that was split.",
+            f"{ratings.path} does not contain all ratings that {model.path} was trained on",
+            "Give the training dataset with --data; for a run on several shards, the dataset that was split.",
         )
 
 

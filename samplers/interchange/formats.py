@@ -136,7 +136,7 @@ def _write(form: ExportFormat, model: Any, out: Path, name: str, more: dict[str,
     """
     if form.tokens and model.prior is not None:
         raise RequestError(
-            f"--format {name} has a single beta, but the model has a prior for each topic and word",
+            f"--format {name} can only store a single beta, but the model has a prior for each topic and word",
             "Choose one of: npz, scipy, parquet, pyldavis, gensim.",
         )
     if form.directory:

@@ -95,7 +95,7 @@ def write_tomotopy(model: TopicModel, path: Path, tokens: TokenTopics | None) ->
     if tokens is None:
         raise RequestError(
             "a tomotopy model contains the topic of each token, which this run no longer has",
-            "Give a run that still has its state.",
+            "Export a run whose state has not been removed.",
         )
     path.write_bytes(to_tomotopy(model, tokens).saves(full=True))
 

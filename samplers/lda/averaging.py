@@ -74,7 +74,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
     if states > 1 and iterations > done and not all(state_path(run.path, iteration).exists() for iteration in passed):
         least = (done // every + states) * every
         raise RequestError(
-            f"--iterations {iterations}: the run, at iteration {done}, lacks some of the {states} states to average",
+            f"--iterations {iterations}: the run, at iteration {done}, did not keep all {states} states to average",
             f"Give --iterations {least} or more.",
         )
 
@@ -100,7 +100,7 @@ def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
             pool_models([SavedTopicModel(state_path(run.path, each)) for each in wanted], wanted, dataset, directory)
     elif not _is_average(run.path / "model", wanted):
         raise WorkFailed(
-            f"{run.path}: the model is damaged or missing, and the states that were averaged have been removed",
+            f"{run.path}: the model is damaged or missing, and the states that it averages were removed",
             f"Continue training and average new states with: ooc resume {run.path} --iterations "
             f"{iteration + len(wanted) * run.config['evaluate_every']}",
         )

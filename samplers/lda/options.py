@@ -84,7 +84,7 @@ class LdaOptions(Options):
     start_from: Annotated[
         Path | None,
         Option(
-            "Go on from the topics of this run, or of an imported model: topics keep their numbers and labels; DATA may"
+            "Start from the topics of this run or imported model: topics keep their numbers and labels; DATA may"
             " have other documents and words.",
             name="from",
             group=TRAINING,
@@ -122,7 +122,7 @@ class LdaOptions(Options):
     topic_word_prior: Annotated[
         Path | None,
         Option(
-            "Prior of words in single topics instead of beta: .npz (topics x words), or CSV of topic, word, weight.",
+            "Word priors of topics that differ from beta: .npz (topics x words), or CSV of topic, word, weight.",
             group=MODEL,
             metavar="FILE",
             takes=_WORD_PRIORS,
@@ -132,7 +132,7 @@ class LdaOptions(Options):
     seed_words: Annotated[
         Path | None,
         Option(
-            "Words that a topic is to be about: CSV with a topic in each row, its name first, or JSON.",
+            "Seed words of topics: CSV with the name of a topic and its words in each row, or JSON.",
             group=MODEL,
             metavar="FILE",
             takes=_WORD_PRIORS,
@@ -141,7 +141,7 @@ class LdaOptions(Options):
     seed_weight: Annotated[
         float | None,
         Option(
-            "Prior counts of a seed word in its topic, for each of its tokens [default: 1].",
+            "Pseudo-count that each token of a seed word adds to its prior in the topic [default: 1].",
             group=MODEL,
             takes=_WORD_PRIORS,
         ),
@@ -177,7 +177,7 @@ class LdaOptions(Options):
     stop_when_converged: Annotated[
         bool,
         Option(
-            "Stop when the last three evaluations together gained less than 0.003 nats per token.",
+            "Stop when the log-likelihood gained less than 0.003 nats per token over the last three evaluations.",
             group=TRAINING,
             without={"estimator": "a callback can end the training"},
         ),
@@ -187,7 +187,7 @@ class LdaOptions(Options):
         Option(
             "Average the model over the states at the last N evaluations "
             "[default: 1, the last state; sparse-gibbs averages over all iterations].",
-            without={"estimator": "warm_start goes on from the last state"},
+            without={"estimator": "warm_start continues from the last state"},
         ),
     ] = None
     chains: Annotated[
@@ -203,7 +203,7 @@ class LdaOptions(Options):
         Option(
             "Maximum number of phases by which topic totals may be out of date, on several machines [default: 1].",
             together="Leave this option out, or start several machines with: ooc launch",
-            without={"estimator": "is on one machine"},
+            without={"estimator": "trains on one machine"},
         ),
     ] = None
     seed: Seed = 0

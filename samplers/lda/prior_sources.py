@@ -69,8 +69,8 @@ def _read(options: LdaOptions, beta: float, dataset: Dataset) -> ChosenWordPrior
         words, topics, values = _added(words, topics, values, more[0], more[1], np.array([*weights.values()]), beta)
     if words.size > MOST_PAIRS:
         raise RequestError(
-            f"{words.size:,} words in topics have a prior that differs from beta; at most {MOST_PAIRS:,} can",
-            "Give beta to the rare words.",
+            f"the prior differs from beta for {words.size:,} pairs of word and topic; the maximum is {MOST_PAIRS:,}",
+            "Leave rare words out of the prior, so that they get beta.",
         )
     check_pairs(words, topics, values, size=options.topics, vocabulary=dataset.vocabulary())
     return ChosenWordPrior(beta, pack_pairs(words, topics, values), labels)
@@ -135,7 +135,7 @@ def _read_npz(path: Path, options: LdaOptions, beta: float, size: int) -> WordPr
     (prior,) = arrays.values()
     _require_shape(path, prior.shape, expected)
     if prior.dtype.kind not in "fiu":
-        raise RequestError(f"{path} has an array of {prior.dtype}", "Save an array of numbers.")
+        raise RequestError(f"{path} has an array of dtype {prior.dtype}; expected numbers", "Save an array of numbers.")
     if options.beta is None and (prior > 0).any():  # the most frequent weight needs no pairs
         found, times = np.unique(prior[prior > 0], return_counts=True)
         beta = float(found[times.argmax()])
@@ -162,8 +162,8 @@ def _read_csv(path: Path, beta: float, dataset: Dataset) -> WordPriorTable:
             pair, value = (word, int(topic)), float(weight)
         except ValueError:
             raise RequestError(
-                f"{path}, row {number}: {','.join(row)[:200]!r} is not a topic, a word and a weight",
-                "Write 7,climate,2.5; the weight 0 keeps the word out of the topic.",
+                f"{path}, row {number}: {','.join(row)[:200]!r} is not a topic number, a word and a weight",
+                "Write rows such as 7,climate,2.5; the weight 0 keeps the word out of the topic.",
             ) from None
         if pair in weights:
             raise RequestError(
@@ -173,7 +173,7 @@ def _read_csv(path: Path, beta: float, dataset: Dataset) -> WordPriorTable:
     known = _known(path, [word for word, _ in weights], dataset)
     kept = [(known[word], topic, value) for (word, topic), value in weights.items() if word in known]
     if not kept:
-        raise RequestError(f"{path} lists no word of the vocabulary", "Give words as they are in vocabulary.txt.")
+        raise RequestError(f"{path} contains no word of the vocabulary", "Spell words as in vocabulary.txt.")
     words, topics, values = zip(*kept, strict=True)
     return WordPriorTable(beta, np.array(words), np.array(topics), np.array(values))
 
@@ -195,7 +195,9 @@ def _known(path: Path, words: Sequence[str], dataset: Dataset) -> dict[str, int]
     known = {word: number for number, word in enumerate(dataset.vocabulary()) if word in wanted}
     if unknown := [word for word in wanted if word not in known]:
         more = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-        stderr.print_warning(f"{path}: not in the vocabulary, so left out: {', '.join(unknown[:_SHOWN])}{more}")
+        stderr.print_warning(
+            f"{path}: these words are not in the vocabulary and are left out: {', '.join(unknown[:_SHOWN])}{more}"
+        )
     return known
 
 
@@ -238,12 +240,15 @@ def _seeds_of_json(path: Path) -> dict[str, list[str]]:
     try:
         content = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {error}", 'Write {"climate": ["carbon", "warming"]}.') from None
+        raise RequestError(
+            f"{path} cannot be read: {error}", 'Write it as {"climate": ["carbon", "warming"], ...}.'
+        ) from None
     if not isinstance(content, dict) or not all(
         isinstance(words, list) and all(isinstance(word, str) for word in words) for words in content.values()
     ):
         raise RequestError(
-            f"{path} is not an object of topic names and lists of words", 'Write {"climate": ["carbon", "warming"]}.'
+            f"{path} is not an object of topic names and lists of words",
+            'Write it as {"climate": ["carbon", "warming"], ...}.',
         )
     return content
 
@@ -259,7 +264,7 @@ def _seeded(path: Path, seeds: dict[str, list[str]], weight: float, dataset: Dat
         if not mine:
             raise RequestError(
                 f"{path}: no seed word of the topic {name!r} is in the vocabulary",
-                "Give words as they are in vocabulary.txt, or leave the topic out.",
+                "Spell words as in vocabulary.txt, or leave the topic out.",
             )
         found |= {(word, topic): weight * max(int(tokens[word]), 1) for word in mine}
     return found

@@ -77,7 +77,7 @@ def train(
         node_directory()
     dataset = Dataset(data)
     if not ring and not dataset.tokens:
-        raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
+        raise RequestError(f"{data} has no tokens to train on", "Choose a dataset with documents that have words.")
     prior = choose_prior(options, priors["beta"], dataset, ring)
     priors |= {"beta": prior.beta} | ({} if prior.pairs is None else {"word_prior": prior.pairs})
     if earlier:

@@ -99,7 +99,9 @@ class RegressionModel(SavedModel):
         arrays, lambdas = self.arrays, self.arrays["lambdas"].size
         of_lambdas = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
         require_valid(
-            {arrays[name].size for name in of_lambdas if name in arrays} == {lambdas}, file, f"not of {lambdas} lambdas"
+            {arrays[name].size for name in of_lambdas if name in arrays} == {lambdas},
+            file,
+            f"its arrays do not match {lambdas} lambdas",
         )
         require_offsets(file, "offsets", arrays["offsets"], lambdas, arrays["columns"].size)
         of_columns = {arrays[name].size for name in ("columns", "coefficients", "means")}
@@ -122,8 +124,8 @@ class RegressionModel(SavedModel):
             number = self.manifest["best"]
         elif lam in RULES and "best" not in self.manifest:
             raise RequestError(
-                f"there is no lambda {lam!r}: the path was trained without cross-validation",
-                "Train it with --cross-validate, or give a number.",
+                f"lambda {lam!r} needs cross-validation, and this path was trained without it",
+                "Train with --cross-validate, or give a number.",
             )
         elif isinstance(lam, float | int):
             number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))

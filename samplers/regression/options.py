@@ -20,7 +20,11 @@ class RegressionOptions(Options):
     group = MODEL
 
     loss: Annotated[
-        str, Option(choices="squared|logistic|poisson", without={"command": "is its name", "estimator": "is its name"})
+        str,
+        Option(
+            choices="squared|logistic|poisson",
+            without={"command": "chosen by the name of the command", "estimator": "chosen by the class"},
+        ),
     ] = "squared"
     level: Annotated[
         float | None,
@@ -73,7 +77,7 @@ class RegressionOptions(Options):
         Path | None,
         Option(
             "Rows to train on: a .npy file, or a text file with one row number per line, counted from 1.",
-            without={"estimator": "fit has the rows that it is given"},
+            without={"estimator": "fit uses the rows that it is given"},
         ),
     ] = None
     unpenalized: Annotated[
@@ -132,7 +136,7 @@ class RegressionOptions(Options):
     ] = None
     seed: Annotated[
         int,
-        Option(SEED_HELP, least=0, group=TRAINING, without={"estimator": "nothing is drawn in it"}),
+        Option(SEED_HELP, least=0, group=TRAINING, without={"estimator": "its solver uses no random numbers"}),
     ] = 0
 
 

@@ -22,7 +22,7 @@ def check_columns(model: RegressionModel, design: Design) -> None:
     if design.columns != model.columns:
         raise RequestError(f"{design.path} has {design.columns:,} columns, but the model has {model.columns:,}", remedy)
     if design.column_names() != model.column_names():
-        raise RequestError(f"{design.path} and {model.path} have different columns, or another column order", remedy)
+        raise RequestError(f"{design.path} and {model.path} have different columns, or different column orders", remedy)
 
 
 def score(model: Coefficients, design: Design) -> np.ndarray:

@@ -146,7 +146,7 @@ class RegressionProgram:
             )
         if self.folds and counts.min() < 2:
             raise RequestError(
-                f"--cross-validate: y is {classes[counts.argmin()]:g} in only one row, which cannot be in all folds",
+                f"--cross-validate: y is {classes[counts.argmin()]:g} in only one row, so a fold would lack it",
                 "Leave --cross-validate out.",
             )
         return (used & (y == classes[1])).astype(np.float64), classes

@@ -38,7 +38,7 @@ class _CategoryCodes(dict[Any, int]):
         if len(self) == _MOST_GROUPS:
             raise RequestError(
                 f"{self._told} has more than {_MOST_GROUPS:,} different values",
-                "Compare by a value with fewer groups, such as year(date).",
+                "Compare by an expression with fewer values, such as year(date).",
             )
         number = self[value] = len(self)
         return number
@@ -82,7 +82,7 @@ def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0
         first += numbers.size
     if first != documents:
         raise RequestError(
-            f"groups must have a value for each of the {documents:,} documents of the training",
+            f"groups must have a value for each of the {documents:,} training documents",
             "Give None for missing ones.",
         )
     return _in_order(moments, codes, "groups", missing, level)

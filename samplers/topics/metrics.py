@@ -44,7 +44,7 @@ class TopicMetricsRequest(NamedTuple):
         unknown = [name for name in self.metrics if name not in METRICS]
         if unknown or not self.metrics:
             names = ", ".join(repr(name) for name in unknown)
-            raise RequestError(f"--metrics: {names or 'none'} is not known", f"Choose from: {', '.join(METRICS)}.")
+            raise RequestError(f"--metrics: unknown metric {names or 'none'}", f"Choose from: {', '.join(METRICS)}.")
         if self.particles < 1:
             raise RequestError(f"--particles must be at least 1, got {self.particles}")
         if not 2 <= self.top <= MOST_WORDS:

@@ -87,7 +87,7 @@ def trained(
     documents = model.documents.offsets.size - 1
     if not documents:
         raise RequestError(
-            "the model has no topic mixtures of documents", "Import the model together with its documents."
+            "the model has no topic mixtures of documents", "Import the model again, together with its documents."
         )
     found = mapped(allocate_outputs(directory, mixture_arrays(documents, model.topics, top, spread=spread)))
     rows, alpha = list(map(read_only, model.documents)), read_only(model.alpha)

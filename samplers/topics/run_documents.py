@@ -23,16 +23,18 @@ def training_dataset(model: SavedTopicModel, data: Path | None = None) -> Datase
     """
     run = model.path.parent
     if data is None and not (run / CONFIG).exists():
-        raise RequestError(f"{model.path} does not say which dataset it was trained on", "Name it with --data.")
+        raise RequestError(
+            f"{model.path} does not say which dataset it was trained on", "Give the training dataset with --data."
+        )
     place = data or Run(run).dataset_path
     if not place.exists():
-        raise RequestError(f"{place}, the dataset of {model.path}, does not exist", "Give its place with --data.")
+        raise RequestError(f"{place}, the dataset of {model.path}, does not exist", "Give its new path with --data.")
     dataset = Dataset(generation_of(place, model.dataset))
     documents = model.documents.offsets.size - 1
     if dataset.identity != (model.dataset or dataset.identity) or dataset.documents != documents:
         raise RequestError(
             f"{place} is not the dataset that {model.path} was trained on, or has changed since",
-            "Name the dataset of the training with --data; of shards, the whole dataset.",
+            "Give the training dataset with --data; for a run on shards, give the dataset that was split.",
         )
     return dataset
 
@@ -45,7 +47,7 @@ def training_table(model: SavedTopicModel, data: Path | None = None) -> Document
     dataset = training_dataset(model, data)
     table = dataset.table()
     if table is None:
-        raise RequestError(f"{dataset.path} keeps no texts and columns of its documents", _AGAIN)
+        raise RequestError(f"{dataset.path} does not keep the texts and columns of its documents", _AGAIN)
     return table
 
 

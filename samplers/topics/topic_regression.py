@@ -85,7 +85,7 @@ def regress_on(model: TopicModel, columns: Mapping[str, Any], *, level: float = 
     arrays = [np.array(list(column_values(columns[name])), object) for name in names]
     if not names or any(array.size != documents for array in arrays):
         raise RequestError(
-            f"columns must have a value for each of the {documents:,} documents of the training",
+            f"each of columns must have a value for each of the {documents:,} training documents",
             "Give None for missing ones.",
         )
     kinds = [all(isinstance(each, int | float | np.number | np.bool_) or each is None for each in a) for a in arrays]
@@ -120,13 +120,13 @@ def _parsed(formula: str, kinds: Mapping[str, str]) -> tuple[list[DocumentExpres
         value = DocumentExpression(ast.unparse(inner), "--regress", kinds, is_condition=False)
         if value.kind in ("date", "time") and not factor:
             raise RequestError(
-                f"--regress: {value.text} is a {value.kind}", f"Take year({value.text}) or month({value.text})."
+                f"--regress: {value.text} has the type {value.kind}", f"Use year({value.text}) or month({value.text})."
             )
         values.append(value)
         factors.append(factor)
     texts = [value.text for value in values]
     if twice := [text for text in texts if texts.count(text) > 1]:
-        raise RequestError(f"--regress {formula!r}: the term {twice[0]} would appear twice", "Leave it out once.")
+        raise RequestError(f"--regress {formula!r}: the term {twice[0]} appears twice", "Remove one of the two.")
     return values, factors
 
 
@@ -176,10 +176,10 @@ def _terms(texts: list[str], kinds: list[bool], batches: Batches) -> tuple[list[
                 if len(levels[place]) > _MOST_VALUES:
                     raise RequestError(
                         f"--regress: {texts[place]} has more than {_MOST_VALUES} different values",
-                        "Take a term with fewer values, as year(date).",
+                        "Use a term with fewer values, such as year(date).",
                     )
     if shifts is None:
-        raise RequestError("--regress: no document has a value of all terms", "Choose other terms, or loosen --where.")
+        raise RequestError("--regress: no document has values for all terms", "Choose other terms, or loosen --where.")
     spreads = np.sqrt(np.maximum(squares / counts - (sums / counts) ** 2, 0.0))
     return [
         RegressionTerm(text, None, float(shifts[place] + sums[place] / counts), float(spreads[place]) or 1.0)

@@ -35,7 +35,7 @@ def check_table_format(path: Path) -> None:
     """
     if suffix_of(path) not in _FORMATS:
         raise RequestError(
-            f"{path}: a table of the topics of words cannot be written as {suffix_of(path)!r}",
+            f"{path}: word topics cannot be written to a {suffix_of(path)!r} file",
             f"Use one of {', '.join(_FORMATS)}.",
         )
     if path.suffix == ".parquet":
@@ -68,7 +68,9 @@ def write_trained_words(model: SavedTopicModel, path: Path, run: Path, suffix: s
     Raises RequestError if the run no longer has its state, or is an imported model.
     """
     if not (run / CONFIG).exists():
-        raise RequestError(f"{run} has no topics of single tokens, because it is not a run", "Choose another --format.")
+        raise RequestError(
+            f"{run} is a model, not a run, so the topics of single tokens are unknown", "Choose another --format."
+        )
     write_words(path, suffix, _trained_rows(model, path.parent, run))
 
 

@@ -100,7 +100,9 @@ class LambdaPathTraining(SolverTrainingSteps):
         """Warn that a lambda is above lambda_max."""
         lam, largest = float(self._solver.lambdas[0]), self._solver.largest
         if lam > largest and self._ring.rank == 0:
-            stderr.print_warning(f"lambda {lam:g} is above lambda_max = {largest:g}: all penalized coefficients are 0")
+            stderr.print_warning(
+                f"lambda {lam:g} is above lambda_max = {largest:g}, so all penalized coefficients are 0"
+            )
 
     def _warn_of_constant(self) -> None:
         """Warn that constant columns are left out."""
