@@ -194,7 +194,7 @@ def test_topics_are_regressed_on_several_columns(folder: Path, ooc_in: Callable[
         assert len(list(csv.DictReader(file))) == 15
     for wrong, said in (
         ("group * date", "ooc: --regress 'group * date': group * date is not a term; terms are joined by + only"),
-        ("date", "ooc: --regress: date is a date"),
+        ("date", "ooc: --regress: date has the type date"),
         ("group + group", "ooc: --regress 'group + group': the term group appears twice"),
         ("year(date) + (", "ooc: --regress 'year(date) + (' is not a formula"),
     ):

@@ -281,5 +281,5 @@ def test_a_rank_that_may_round_otherwise_is_named(place, tmp_path):
     refused = launch(place, f"one\none python={tmp_path}/processor\n", *words, "--optimize-every", 5, "--burn-in", 5)
     assert refused.returncode == 2, refused.stderr
     assert f"the processor of rank 1 ({socket.gethostname()}) is a " in refused.stderr
-    assert " generic, that of rank 0 (" in refused.stderr
+    assert " generic, but that of rank 0 (" in refused.stderr
     assert not (place / "unlike-0").exists()

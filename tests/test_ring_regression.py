@@ -187,7 +187,7 @@ def test_what_does_not_fit_together_is_refused(shards, tmp_path, monkeypatch):
     with pytest.raises(REFUSED, match="have different weights"):
         on_ring(RANKS, with_own_weights)
     unlike = {
-        r"is a \S+ (zen|i486), that of rank 0": ("get_host_cpu_name", ("zen", "zen", "i486")),
+        r"is a \S+ (zen|i486), but that of rank 0": ("get_host_cpu_name", ("zen", "zen", "i486")),
         r"have different instruction sets: avx": (
             "get_host_cpu_features",
             [FeatureMap(avx=True, sse=True)] * 2 + [FeatureMap(avx=False, sse=True)],

@@ -245,9 +245,7 @@ def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str
         with leave_ring_together(ring):
             here = CommandSession(ring, quiet=ring.rank > 0, time=slurm.time_to_train() if run else None)
             if here.time and here.is_first:
-                stderr.print_note(
-                    f"the time limit of this job allows {here.time:,.0f} s of training; then the state is saved"
-                )
+                stderr.print_note(f"training stops after {here.time:,.0f} s, before the time limit of this job")
             try:
                 yield here
             except OocError as error:
