@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
+from blocks.plurals import size_text
 from ooc.cli.console import Json, print_json, print_line
 
 
@@ -34,5 +35,5 @@ def clean(
         print_json({"path": str(path), "bytes": total, "removed": removed, "skipped": cleaned.skipped})
         return
     for gone in cleaned.removed:
-        print_line(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
-    print_line(f"{path}: {total / 1e6:,.1f} MB freed" if cleaned.removed else f"{path}: nothing to delete")
+        print_line(f"{gone.path}: removed, {size_text(gone.bytes)}")
+    print_line(f"{path}: {size_text(total)} freed" if cleaned.removed else f"{path}: nothing to delete")

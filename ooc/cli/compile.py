@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from blocks.errors import RequestError, WorkFailed
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from ooc.cli.console import Json, print_json, print_line, progress_bar
 from ooc.cli.variables import without_options
 
@@ -116,9 +116,7 @@ def compile_(
     if json:
         print_json(facts)
     else:
-        print_line(
-            f"{count_of(facts['kernels'], 'compiled kernel')}, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}"
-        )
+        print_line(f"{count_of(facts['kernels'], 'compiled kernel')}, {size_text(facts['bytes'])} in {facts['path']}")
 
 
 def _commands(model: str) -> Iterator[str]:

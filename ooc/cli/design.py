@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note, print_json, print_line, progress_bar
 from ooc.cli.options import options, parameter, takes
@@ -150,7 +150,7 @@ def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> Non
     if as_json:
         print_json(facts | {"seconds": seconds})
     else:
-        print_line(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+        print_line(f"{held}, {size_text(facts['bytes'])}, in {seconds:.1f} s")
 
 
 NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size", "decimal")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks.plurals import size_text
 from ooc.cli.console import Json, print_json
 
 
@@ -64,7 +65,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"files       {facts['open_files']:,} can be open at a time"
     cache = facts["kernel_cache"]
     if cache["path"]:
-        size = f"{cache['bytes'] / 1e6:,.1f} MB"
+        size = size_text(cache["bytes"])
         only = "" if cache["writable"] else ", read-only"
         yield f"kernels     {cache['kernels']:,} compiled, {size} in {cache['path']}{only}"
     else:

@@ -12,7 +12,7 @@ import typer
 
 from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from ooc.cli.console import Json, print_json, print_line, progress_bar
 
 DataOrRun = Annotated[Path, typer.Argument(help="Directory of a dataset or a run.")]
@@ -94,4 +94,4 @@ def verify(
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
     whole = "no damage in the files that could be checked" if report.unchecked else "no damage found"
-    print_line(f"{path}: {count_of(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB, {whole}")
+    print_line(f"{path}: {count_of(report.files, 'file')}, {size_text(report.bytes)}, {whole}")

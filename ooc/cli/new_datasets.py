@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from ooc.cli import shard
 from ooc.cli.console import print_json, print_line, progress_bar
 from ooc.cli.options import parameter
@@ -72,7 +72,7 @@ def print_summary(
         held += f" ({count_of(empty, 'document')} empty)"
     held += "" if added is None else f"; {count_of(added, 'new document')}"
     grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
-    print_line(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+    print_line(f"{dataset.path}: {held}\n{grid}, {size_text(facts['bytes'])}, in {seconds:.1f} s")
 
 
 def refuse_shards(several: object) -> None:

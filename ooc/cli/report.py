@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from blocks.plurals import size_text
 from ooc.cli.console import Json, Overwrite, print_json, print_line
 from ooc.cli.results import DataOfRun
 
@@ -46,5 +47,5 @@ def report(
     require_free(path, overwrite=overwrite)
     size = write_report(run, path, by=by, data=data)
     print_json({"path": str(path), "bytes": size}) if json else print_line(
-        f"{path}: {size / 1e6:.1f} MB; open it in a browser"
+        f"{path}: {size_text(size)}; open it in a browser"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from ooc.cli import console
 from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, print_line, show
 from ooc.cli.factors import RankingMetricOptions, evaluate_factors
@@ -359,7 +359,7 @@ def export(
     from samplers.interchange import formats as interchange
 
     size = interchange.export(run, out, format, top=top, spread=spread, data=data, overwrite=overwrite)
-    print_json({"path": str(out), "bytes": size}) if json else print_line(f"{out}: {size / 1e6:,.1f} MB")
+    print_json({"path": str(out), "bytes": size}) if json else print_line(f"{out}: {size_text(size)}")
 
 
 def import_(
