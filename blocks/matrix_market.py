@@ -18,7 +18,9 @@ _MEANING = ("value", "row column", "row column value")
 
 
 def parse_market_lines(data: bytes, source: str, line: int, form: MatrixMarketFormat) -> SparseDesignRows:
-    """Parse whole lines; `records` includes zero entries. line: number of the first line.
+    """Parse whole lines; `records` includes zero entries.
+
+    line: number of the first line.
 
     Raises RequestError, naming file and line.
     """
@@ -43,7 +45,7 @@ def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _wrong(line: bytes, form: MatrixMarketFormat) -> tuple[str, str]:
-    """Return the error in a line that the kernel could not parse, and its remedy."""
+    """Return the message and the remedy for a line that the kernel could not parse."""
     fields = split_words(line)
     if len(fields) != form.fields or not all(map(is_number, fields)):
         return f"expected `{_MEANING[form.fields - 1]}`, got {quoted(line)}", "Correct the line."
@@ -61,9 +63,11 @@ def _wrong(line: bytes, form: MatrixMarketFormat) -> tuple[str, str]:
 def read_entries(text, shape, largest, numbers, found, state):
     """Read entries up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. shape: number of rows, of columns and of numbers per line, and the index of the first
-    entry among all entries. numbers: float64 (3,), workspace. found: WIDE_ENTRY (N,), filled. state: int64 (3,),
-    updated: start of the next line, its number from 0, number of entries found.
+    text: uint8, whole lines.
+    shape: number of rows, of columns and of numbers per line, and the index of the first entry among all entries.
+    numbers: float64 (3,), workspace.
+    found: WIDE_ENTRY (N,), filled.
+    state: int64 (3,), updated: start of the next line, its number from 0, number of entries found.
     """
     rows, columns, fields, place = shape
     at, line, entry = state

@@ -39,7 +39,10 @@ def word_end(text, at, end):
 
 @inlined
 def line_end(text, at):
-    """Return the end of the line that contains `at`. text: uint8, ends with a line break."""
+    """Return the end of the line that contains `at`.
+
+    text: uint8, ends with a line break.
+    """
     while text[at] != BREAK:
         at += 1
     return at
@@ -47,8 +50,9 @@ def line_end(text, at):
 
 @unmanaged_kernel
 def parse_number(text, at, end, point):
-    """Parse a decimal number between `at` and `end`; return the number and whether it is valid. point: decimal mark, a
-    byte.
+    """Parse a decimal number between `at` and `end`; return the number and whether it is valid.
+
+    point: decimal mark, a byte.
 
     The result is the nearest float64 for up to 15 digits and powers of ten up to 22, otherwise it is accurate to a few
     units in the last place.

@@ -24,7 +24,10 @@ def document_bucket(document, seed, buckets):
 
 @kernel
 def sample_buckets(numbers, seed, buckets):
-    """Return the bucket of each sample, int64 (n,). numbers: uint64 (n,), indices of the samples."""
+    """Return the bucket of each sample, int64 (n,).
+
+    numbers: uint64 (n,), indices of the samples.
+    """
     found = np.empty(numbers.size, np.int64)
     for place in range(numbers.size):
         found[place] = document_bucket(numbers[place], seed, buckets)
@@ -35,9 +38,10 @@ def sample_buckets(numbers, seed, buckets):
 def partition(ranks, lengths, first_document, seed, buckets):
     """Sort consecutive documents by bucket, without dropped tokens; the order within a bucket is kept.
 
-    ranks: uint32 (N,), word rank of each token, or DROPPED. lengths: uint32 (D,), number of tokens of each document,
-    including dropped ones. Returns, bucket by bucket, `documents` uint64 (D,), `kept_lengths` uint32 (D,), `kept`
-    uint32 (n,), then `document_bounds` and `token_bounds`, int64 (buckets+1,), the start of each bucket in them.
+    ranks: uint32 (N,), word rank of each token, or DROPPED.
+    lengths: uint32 (D,), number of tokens of each document, including dropped ones.
+    Returns, bucket by bucket, `documents` uint64 (D,), `kept_lengths` uint32 (D,), `kept` uint32 (n,), then
+    `document_bounds` and `token_bounds`, int64 (buckets+1,), the start of each bucket in them.
     """
     bucket = np.empty(lengths.size, np.int64)
     remaining = np.zeros(lengths.size, np.uint32)
@@ -77,8 +81,8 @@ def partition(ranks, lengths, first_document, seed, buckets):
 def partition_entries(entries, seed, buckets):
     """Sort entries by the bucket of their row, without dropped entries; the order within a bucket is kept.
 
-    entries: ENTRY (N,); a row or column may be DROPPED. Returns ENTRY (n,) and int64 (buckets+1,), the start of each
-    bucket.
+    entries: ENTRY (N,); a row or column may be DROPPED.
+    Returns ENTRY (n,) and int64 (buckets+1,), the start of each bucket.
     """
     rows, columns = entries["row"], entries["column"]
     bounds = np.zeros(buckets + 1, np.int64)
@@ -100,8 +104,10 @@ def partition_entries(entries, seed, buckets):
 def reorder(ranks, offsets, order):
     """Reorder documents.
 
-    ranks: uint32 (N,), word rank of each token. offsets: int64 (D+1,). order: int64 (D,), the document to put at each
-    position. Returns ranks uint32 (N,) and offsets int64 (D+1,) of the reordered documents.
+    ranks: uint32 (N,), word rank of each token.
+    offsets: int64 (D+1,).
+    order: int64 (D,), the document to put at each position.
+    Returns ranks uint32 (N,) and offsets int64 (D+1,) of the reordered documents.
     """
     moved = np.empty_like(ranks)
     moved_offsets = np.zeros_like(offsets)
@@ -119,7 +125,10 @@ def shuffle_documents(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Permute the documents of a block; the order depends only on the seed and the index of the block.
 
-    documents: uint64 (D,). lengths: uint32 (D,). ranks: uint32 (N,). Returns documents, offsets int64 (D+1,), ranks.
+    documents: uint64 (D,).
+    lengths: uint32 (D,).
+    ranks: uint32 (N,).
+    Returns documents, offsets int64 (D+1,), ranks.
     """
     order = np.random.default_rng([seed, block]).permutation(documents.size)
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

@@ -21,10 +21,12 @@ _LINES = 1 << 13  # number of lines to sort at a time
 class ReorderedRows:
     """Rows read in an order other than the stored one. Use as a context manager.
 
-    numbers: (N,), mapped. starts: int64 (n+1,), start of each row. source: int64 (m,), the stored row of each new row,
-    or -1 for an empty row; no row occurs twice. directory: where to create an anonymous file with the rows grouped by
-    run, needed if there is more than one run: if not everything fits in memory, reading single rows would load pages of
-    other rows again and again. Attributes: `offsets`, int64 (m+1,), start of each row in the new order.
+    numbers: (N,), mapped.
+    starts: int64 (n+1,), start of each row.
+    source: int64 (m,), the stored row of each new row, or -1 for an empty row; no row occurs twice.
+    directory: where to create an anonymous file with the rows grouped by run, needed if there is more than one run: if
+        not everything fits in memory, reading single rows would load pages of other rows again and again. Attributes:
+        `offsets`, int64 (m+1,), start of each row in the new order.
     """
 
     def __init__(self, directory: Path, numbers: np.ndarray, starts: np.ndarray, source: np.ndarray) -> None:
@@ -39,7 +41,7 @@ class ReorderedRows:
             with disk_errors(self._directory), ExitStack() as stack:
                 self._file = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))
                 self._bring_together()
-                stack.pop_all()  # it is closed by `__exit__`
+                stack.pop_all()  # from here on, `__exit__` closes the file
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,7 +56,7 @@ class ReorderedRows:
             if self._file is None:
                 yield first, last, _gathered(self._numbers, self._starts, rows)
                 continue
-            lie = np.argsort(rows)  # rows in the order in which they were copied
+            lie = np.argsort(rows)  # positions of the rows in the order in which the rows were copied
             starts = np.concatenate(([0], np.cumsum(self._starts[rows[lie] + 1] - self._starts[rows[lie]])))
             places = np.empty_like(lie)
             places[lie] = np.arange(lie.size)
@@ -64,7 +66,7 @@ class ReorderedRows:
             yield first, last, _gathered(held, starts, places)
 
     def _bring_together(self) -> None:
-        """Copy all rows in stored order, grouped by the run to which each row belongs."""
+        """Copy all rows to the anonymous file, grouped by run and in stored order within each run."""
         size, places = self._numbers.itemsize, np.full(self._starts.size - 1, -1)
         _note_places(self._source, places)
         ends = self.offsets[self._bounds] * size  # number of bytes copied to each run so far

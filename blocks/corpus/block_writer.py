@@ -22,8 +22,10 @@ def write_block(
 ) -> dict[str, Any]:
     """Encode and publish one block.
 
-    documents: uint64 (D,), original index of each document. offsets: int64 (D+1,). ranks: uint32 (N,), word rank of
-    each token in document order, sorted in place within each document. Returns the block's manifest entry.
+    documents: uint64 (D,), original index of each document.
+    offsets: int64 (D+1,).
+    ranks: uint32 (N,), word rank of each token in document order, sorted in place within each document.
+    Returns the block's manifest entry.
     """
     positions, counts = word_major(ranks, offsets, int(slice_bounds[-1]))
     words = np.flatnonzero(counts).astype(np.uint32)
@@ -44,10 +46,10 @@ def write_block(
 def word_major(words, offsets, vocabulary_size):
     """Order a block's tokens by word.
 
-    words: uint32 (N,), word of each token in document order; sorted in place within each document. offsets: int64
-    (D+1,), start of each document. Returns `positions` uint32 (N,), the word-major position of each token, and `counts`
-    int64 (vocabulary_size,), the number of tokens of each word. Tokens of the same word keep the order of their
-    documents.
+    words: uint32 (N,), word of each token in document order; sorted in place within each document.
+    offsets: int64 (D+1,), start of each document.
+    Returns `positions` uint32 (N,), the word-major position of each token, and `counts` int64 (vocabulary_size,), the
+    number of tokens of each word. Tokens of the same word keep the order of their documents.
     """
     counts = np.zeros(vocabulary_size, np.int64)
     for word in words:

@@ -23,17 +23,19 @@ from blocks.corpus.minhash import SIZE
 from blocks.number_spool import NumberSpool
 
 LEADERS = 64
-_ROWS = (16, 8, 4, 2)  # values of a band; the more, the fewer documents are compared
-_FOUND = 0.999  # least probability with which documents of the asked similarity are compared
-_PART = 1 << 22  # documents that are sorted at a time, about
+_ROWS = (16, 8, 4, 2)  # possible numbers of values in a band: the more values, the fewer documents are compared
+_FOUND = 0.999  # minimum probability that two documents of the requested similarity are compared
+_PART = 1 << 22  # approximate number of documents sorted at a time
 
 
 class DuplicateDocuments(NamedTuple):
     """Documents to leave out.
 
-    numbers: int64 (n,), ascending, indices among all documents. kept: int64 (n,), index of the document that each one
-    repeats. similarities: float64 (n,), estimated similarity of the two. exact: number of documents to leave out that
-    have the same tokens as an earlier document. documents: number of all documents.
+    numbers: int64 (n,), ascending, indices among all documents.
+    kept: int64 (n,), index of the document that each one repeats.
+    similarities: float64 (n,), estimated similarity of the two.
+    exact: number of documents to leave out that have the same tokens as an earlier document.
+    documents: number of all documents.
     """
 
     numbers: np.ndarray
@@ -101,14 +103,14 @@ class DuplicateSearch:
         return _found(parents, exact, signatures)
 
     def write_left_out(self, found: DuplicateDocuments, path: Path) -> None:
-        """Write, for the workers, which documents of each chunk to leave out."""
+        """Write the file that tells workers which documents of each chunk to leave out."""
         left_out = np.zeros(found.documents, bool)
         left_out[found.numbers] = True
         np.savez(path, starts=np.cumsum([0, *self._sizes]), left_out=left_out)
 
     def listed(self, found: DuplicateDocuments) -> list[list[Any]]:
-        """Return a row for each document to leave out: its number, counted from 1, and name; number and name of the
-        document that it repeats; and the similarity.
+        """Return one row per document to leave out: its number (from 1) and name, number and name of the document that
+        it repeats, and their similarity.
         """
         names = self._names_of(np.union1d(found.numbers, found.kept))
         rows = zip(found.numbers.tolist(), found.kept.tolist(), found.similarities.tolist(), strict=True)
@@ -143,7 +145,10 @@ def _found(parents: np.ndarray, exact: np.ndarray, signatures: np.ndarray) -> Du
 
 @kernel
 def band_keys(values):
-    """Return a hash of each row, uint64 (D,). values: uint16 (D, n)."""
+    """Return a hash of each row, uint64 (D,).
+
+    values: uint16 (D, n).
+    """
     keys = np.empty(values.shape[0], np.uint64)
     for row in range(values.shape[0]):
         key = np.uint64(0x9E3779B97F4A7C15)
@@ -176,7 +181,8 @@ def roots(parents):
 def join_equal(documents, first, second, parents):
     """Merge the clusters of documents with equal hashes.
 
-    documents: uint32 (n,), ascending. first, second: uint64 (n,), their two hashes, 0 for a document without tokens.
+    documents: uint32 (n,), ascending.
+    first, second: uint64 (n,), their two hashes, 0 for a document without tokens.
     parents: uint32 (N,), changed: for each document, an earlier document of its cluster, or the document itself.
     """
     order = np.argsort(first, kind="mergesort")
@@ -196,8 +202,11 @@ def join_equal(documents, first, second, parents):
 def join_similar(documents, keys, signatures, similarity, most, parents):
     """Merge the clusters of similar documents among those with equal keys.
 
-    documents: uint32 (n,), ascending among equal keys. keys: uint64 (n,), ascending. signatures: uint16 (N, H).
-    similarity: minimum fraction of equal values. most: maximum number of documents with which each one is compared.
+    documents: uint32 (n,), ascending among equal keys.
+    keys: uint64 (n,), ascending.
+    signatures: uint16 (N, H).
+    similarity: minimum fraction of equal values.
+    most: maximum number of earlier documents that a document is compared with.
     parents: see `join_equal`.
     """
     leaders = np.empty(most, np.uint32)

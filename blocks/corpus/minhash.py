@@ -40,9 +40,11 @@ _fill_multipliers()
 def sign_documents(text, shortest, multipliers, hashes, signatures):
     """Hash the tokens of documents.
 
-    text: uint8, translated as for `blocks.ingestion.word_table.WordTable.add`. shortest: minimum number of bytes in a
-    token. multipliers: uint64 (H,), odd. hashes: uint64 (D, 2), set to two hashes of all tokens in order; 0 for a
-    document without tokens. signatures: uint16 (D, H), set to the MinHash signatures; H is 0 if they are not needed.
+    text: uint8, translated as for `blocks.ingestion.word_table.WordTable.add`.
+    shortest: minimum number of bytes in a token.
+    multipliers: uint64 (H,), odd.
+    hashes: uint64 (D, 2), set to two hashes of all tokens in order; 0 for a document without tokens.
+    signatures: uint16 (D, H), set to the MinHash signatures; H is 0 if they are not needed.
     """
     least = np.empty(multipliers.size, np.uint64)
     at, document, tokens = 0, 0, 0
@@ -62,7 +64,7 @@ def sign_documents(text, shortest, multipliers, hashes, signatures):
             tokens += 1
             shingle = mixed((before * _MIX + last) * _OTHER + code)
             if tokens <= SHINGLE:
-                least[:] = np.uint64(0xFFFFFFFFFFFFFFFF)  # a document so far, which is not a run if more follows
+                least[:] = np.uint64(0xFFFFFFFFFFFFFFFF)  # forget the document so far: it is no run unless it ends here
             for h in range(signatures.shape[1]):
                 least[h] = min(least[h], shingle * multipliers[h])
             before, last = last, code

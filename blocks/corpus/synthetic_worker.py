@@ -21,9 +21,12 @@ from blocks.ingestion.word_counter import WordCounter
 
 
 def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the alias tables of all topics, see `alias_table`; `alias` counts from the first stick of a topic.
+    """Build the alias table (see `alias_table`) of each topic's sticks; indices in `alias` count from the topic's first
+    stick.
 
-    offsets: int64 (K+1,). probabilities: float32 (n,). Returns cut float32 (n,) and alias uint32 (n,).
+    offsets: int64 (K+1,).
+    probabilities: float32 (n,).
+    Returns cut float32 (n,) and alias uint32 (n,).
     """
     cut, alias = np.empty(probabilities.size, np.float32), np.empty(probabilities.size, np.uint32)
     for first, last in pairwise(offsets.tolist()):
@@ -35,9 +38,12 @@ def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.nda
 def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, tokens):
     """Draw the tokens of documents, with theta integrated out.
 
-    random: NumPy Generator. lengths: int64 (D,), number of tokens of each document. alpha_total: K*alpha. offsets,
-    words, cut, alias: sticks of the topics. topics: int32, workspace of the maximum document length. tokens: uint32
-    (N,), filled.
+    random: NumPy Generator.
+    lengths: int64 (D,), number of tokens of each document.
+    alpha_total: K*alpha.
+    offsets, words, cut, alias: sticks of the topics.
+    topics: int32, workspace of the maximum document length.
+    tokens: uint32 (N,), filled.
     """
     token = 0
     for length in lengths:

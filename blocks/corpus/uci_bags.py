@@ -13,7 +13,7 @@ from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, UciHeader, unsorted
 from blocks.errors import RequestError, quoted
 from blocks.stored_dataset import range_parts
 
-_SIZE = 1 << 18  # number of tokens expanded together, unless a single document has more
+_SIZE = 1 << 18  # number of tokens expanded at a time; a longer document is expanded alone
 
 
 class BagsOfWords(NamedTuple):
@@ -31,8 +31,9 @@ def parse_documents(
     """Parse the lines of whole documents, and yield a few documents at a time, since documents may have far more tokens
     than lines.
 
-    line: number of the first line. longest: maximum number of tokens in a document. Raises RequestError, naming file
-    and line.
+    line: number of the first line.
+    longest: maximum number of tokens in a document.
+    Raises RequestError, naming file and line.
     """
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     rows = np.empty((data.count(b"\n") + 1, 3), np.int64)
@@ -51,8 +52,8 @@ def parse_documents(
 def split_bags(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[BagsOfWords]:
     """Yield whole documents, about `_SIZE` tokens at a time.
 
-    rows: int64 (n, 3), document, word and count, from 1. lengths: int64 (D,), number of tokens of the documents from
-    `first` on.
+    rows: int64 (n, 3), numbers of document and word, both from 1, and count.
+    lengths: int64 (D,), number of tokens of the documents from `first` on.
     """
     bounds = range_parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
     lines = np.searchsorted(rows[:, 0], first + bounds)
@@ -77,8 +78,9 @@ def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -
 def _parse_rows(text, rows, documents, words):
     """Parse and check rows of three numbers.
 
-    text: uint8, lines that each end with a line break. rows: int64 (n, 3), filled. Returns the number of rows, and the
-    index of the first bad line or -1.
+    text: uint8, lines that each end with a line break.
+    rows: int64 (n, 3), filled.
+    Returns the number of rows, and the index of the first bad line or -1.
     """
     row, column, line = 0, 0, 0
     value = -1
@@ -111,7 +113,7 @@ def _parse_rows(text, rows, documents, words):
 
 
 def _explained(lines: list[bytes], bad: int, source: str, line: int, header: UciHeader) -> RequestError:
-    """Return the error for one bad line, found by parsing it again in Python."""
+    """Parse a bad line again in Python, and return the error that it raises."""
     where = f"{source}, line {line + bad}"
     fields = lines[bad].split()
     try:

@@ -53,7 +53,7 @@ def dense_moments(values, missing_offsets, missing_rows):
 
 @kernel
 def without(values, rows):
-    """Return the values without some rows; rows uint32, ascending."""
+    """Return the values, (n,), except those at `rows`, uint32, ascending."""
     kept = np.empty(values.size - rows.size, values.dtype)
     following, found = 0, 0
     for row in range(values.size):
@@ -69,7 +69,9 @@ def without(values, rows):
 def of_column(values, zeros, missing):
     """Return the mean, norm and standard deviation of a column.
 
-    values: stored values. zeros: number of zeros besides them. missing: number of missing values.
+    values: stored values.
+    zeros: number of zeros besides them.
+    missing: number of missing values.
     """
     known = values.size + zeros
     total, squares = 0.0, 0.0
@@ -79,7 +81,7 @@ def of_column(values, zeros, missing):
         squares += np.float64(value) * np.float64(value)
         constant &= value == values[0]
     mean = total / known if known else 0.0
-    if constant:  # a rounded mean would give a tiny nonzero deviation, to divide by
+    if constant:  # exact, since columns may be divided by the deviation
         mean = np.float64(values[0]) if values.size else 0.0
     spread = zeros * mean * mean
     for value in values:

@@ -21,7 +21,10 @@ from blocks.ratings.transposition import ENTRY
 
 
 def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
-    """Write ENTRY or WIDE_ENTRY (N,) by column. Returns landmarks, uint32, the column of every `LANDMARK`th entry."""
+    """Sort entries, ENTRY or WIDE_ENTRY (N,), by column, and write them to a file.
+
+    Returns the landmarks, uint32: the column of every `LANDMARK`th entry.
+    """
     keys = entries["column"].astype(np.uint64) << np.uint64(32) | np.arange(entries.size, dtype=np.uint64)
     keys.sort()  # faster than a stable argsort, with the same result
     sorted_ = entries[keys & np.uint64(0xFFFFFFFF)]
@@ -30,9 +33,12 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
 
 
 def gather_sparse(segments: Sequence[SparseRunSegment], first: int, counts: np.ndarray) -> SparseDesignBlock:
-    """Return consecutive sparse columns, starting at `first`. counts: number of entries in each column.
+    """Return consecutive sparse columns, starting at `first`.
 
-    Values are float64 if any run has float64 values, else float32. Raises RequestError for two entries in one cell.
+    counts: number of entries in each column.
+
+    Values are float64 if any run has float64 values, else float32.
+    Raises RequestError for two entries in one cell.
     """
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind_of(segments))
@@ -51,8 +57,9 @@ def gather_sparse(segments: Sequence[SparseRunSegment], first: int, counts: np.n
 def gather_dense(
     segments: Sequence[SparseRunSegment], first: int, counts: np.ndarray, rows: int, dtype: Any
 ) -> np.ndarray:
-    """Return consecutive columns, starting at `first`, as a dense array, (W, rows). dtype: must represent all
-    values.
+    """Return consecutive columns, starting at `first`, as a dense array, (W, rows).
+
+    dtype: must represent all values.
     """
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
@@ -64,7 +71,7 @@ def gather_dense(
 
 
 def kind_of(segments: Sequence[SparseRunSegment]) -> np.dtype[Any]:
-    """Return the dtype for the values of runs."""
+    """Return the dtype of the values in all runs: float64 if any run needs it, else float32."""
     return np.dtype(np.float64 if any(segment.wide for segment in segments) else np.float32)
 
 
@@ -83,8 +90,10 @@ def _pieces(segments: Sequence[SparseRunSegment], first: int, width: int) -> Ite
 def place_entries(entries, following, rows, values):
     """Append entries to their columns.
 
-    entries: ENTRY or WIDE_ENTRY (N,). following: int64 (W,), position of the next entry of each column, updated. rows:
-    uint32, filled. values: float32 or float64, filled.
+    entries: ENTRY or WIDE_ENTRY (N,).
+    following: int64 (W,), position of the next entry of each column, updated.
+    rows: uint32, filled.
+    values: float32 or float64, filled.
     """
     for i in range(entries.size):
         column = entries["column"][i]
@@ -96,7 +105,9 @@ def place_entries(entries, following, rows, values):
 def order_rows(offsets, rows, values):
     """Sort the entries of each column by row where needed; return the column and row of a repeated entry, or -1, -1.
 
-    offsets: int64 (W+1,). rows: uint32 (N,), sorted. values: float32 or float64 (N,), permuted alike.
+    offsets: int64 (W+1,).
+    rows: uint32 (N,), sorted.
+    values: float32 or float64 (N,), permuted alike.
     """
     for column in range(offsets.size - 1):
         begin, end = offsets[column], offsets[column + 1]

@@ -25,7 +25,11 @@ _FORM = "A line must be `label index:value index:value ...`."
 
 
 def read(data: bytes, source: str, line: int, form: SvmlightFormat) -> SparseDesignRows:
-    """Parse whole lines. line: number of the first line. Raises RequestError, naming file and line, for a bad line."""
+    """Parse whole lines.
+
+    line: number of the first line.
+    Raises RequestError, naming file and line, for a bad line.
+    """
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
     labels = np.empty(data.count(b"\n"))
@@ -76,9 +80,11 @@ def _wrong_index(index: int, before: int, form: SvmlightFormat) -> tuple[str, st
 def read_rows(text, bounds, labels, found, state):
     """Read rows up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. bounds: first column index, number of columns, and maximum value. labels: float64 (R,),
-    filled. found: WIDE_ENTRY (N,), filled. state: int64 (4,), updated: start of the next line, its number from 0,
-    numbers of rows and entries found.
+    text: uint8, whole lines.
+    bounds: first column index, number of columns, and maximum value.
+    labels: float64 (R,), filled.
+    found: WIDE_ENTRY (N,), filled.
+    state: int64 (4,), updated: start of the next line, its number from 0, numbers of rows and entries found.
     """
     at, line, row, entry = state
     while at < text.size:
@@ -122,8 +128,9 @@ def after_query(text, at, stop):
 def read_pairs(text, at, stop, row, bounds, found, entry):
     """Read the pairs of a row between `at` and `stop`.
 
-    bounds: see `read_rows`. found: WIDE_ENTRY, filled from position `entry` on. Returns the position after the last
-    entry, or -1 if a pair is invalid.
+    bounds: see `read_rows`.
+    found: WIDE_ENTRY, filled from position `entry` on.
+    Returns the position after the last entry, or -1 if a pair is invalid.
     """
     rows, places, values = found["row"], found["column"], found["value"]
     first, columns, largest = bounds

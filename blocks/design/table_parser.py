@@ -17,7 +17,11 @@ _BAD = _NONE = -1
 
 
 def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseDesignRows:
-    """Parse whole lines. line: number of the first line. Raises RequestError, naming file and line, for a bad line."""
+    """Parse whole lines.
+
+    line: number of the first line.
+    Raises RequestError, naming file and line, for a bad line.
+    """
     text = np.frombuffer(data, np.uint8)
     most = data.count(b"\n")
     cells, y = np.empty((most, form.columns)), np.empty(most if LABEL in form.places else 0)
@@ -30,7 +34,7 @@ def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseDesignR
     return DenseDesignRows(cells[: state[_ROW]], y[: state[_ROW]])
 
 
-_REMEDIES = {  # by whether the column is the target
+_REMEDIES = {  # keyed by whether the bad field is in the target column
     False: "Fill in missing values, code categories as columns of 0 and 1, or give --drop {}.",
     True: "Remove rows without a target, and code the two classes of a logistic regression as 0 and 1.",
 }
@@ -60,9 +64,12 @@ def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
 def read_cells(text, marks, places, largest, cells, y, state):
     """Read rows up to the end of the text or to a bad row; return whether the end was reached.
 
-    text: uint8, whole rows. marks: the delimiter, the quote (or -1) and the decimal mark, as bytes. places: int64 (F,),
-    column of each field, or LABEL or LEFT_OUT. cells: float64 (R, p), filled. y: float64 (R,), filled. state: int64
-    (3,), updated: start of the next row, number of its line from 0, number of rows found.
+    text: uint8, whole rows.
+    marks: the delimiter, the quote (or -1) and the decimal mark, as bytes.
+    places: int64 (F,), column of each field, or LABEL or LEFT_OUT.
+    cells: float64 (R, p), filled.
+    y: float64 (R,), filled.
+    state: int64 (3,), updated: start of the next row, number of its line from 0, number of rows found.
     """
     at, line, row = state
     while at < text.size:
@@ -86,8 +93,8 @@ def read_cells(text, marks, places, largest, cells, y, state):
 def read_row(text, at, marks, places, largest, cells, y):
     """Read the row that starts at `at` into cells float64 (p,) and, if it has a label, y float64 (1,).
 
-    marks: see `read_cells`. Returns the start of the next row, or -1 if this row is bad, and the number of line breaks
-    in quoted fields.
+    marks: see `read_cells`.
+    Returns the start of the next row, or -1 if this row is bad, and the number of line breaks in quoted fields.
     """
     breaks = 0
     for field in range(places.size):
@@ -116,7 +123,9 @@ def read_row(text, at, marks, places, largest, cells, y):
 def field_end(text, at, separator, quote):
     """Return the end of the field that starts at `at`, and the number of line breaks between its quotes.
 
-    The end is -1 if its quote is not closed, or if text follows the closing quote. text: uint8, ends with a line break.
+    The end is -1 if its quote is not closed, or if text follows the closing quote.
+
+    text: uint8, ends with a line break.
     """
     lines, last = 0, text.size - 1
     if text[at] == quote:

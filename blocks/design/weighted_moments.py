@@ -19,7 +19,8 @@ from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 class RowWeightings(NamedTuple):
     """K weightings of n rows.
 
-    counts: int64 (K,), number of rows with nonzero weight. totals: float64 (K,), sums of weights.
+    counts: int64 (K,), number of rows with nonzero weight.
+    totals: float64 (K,), sums of weights.
     """
 
     of_rows: np.ndarray  # float64 (n, K), nonnegative
@@ -115,13 +116,13 @@ def finish(rows, values, weights, sums, counts, totals, moments):
     """Fill moments, float64 (3, K).
 
     counts, totals: number and total weight of the rows whose value, zero or not, is known; the remaining weight belongs
-    to missing values.
+        to missing values.
     """
     for kind in range(weights.totals.size):
         zeros = counts[kind] - sums.counts[kind]
         mean = sums.values[kind] / totals[kind] if sums.counts[kind] else 0.0
         if zeros == 0 and not sums.different[kind] and sums.counts[kind]:
-            mean = sums.first[kind]  # a rounded mean would give a tiny nonzero deviation, to divide by
+            mean = sums.first[kind]  # exact, since columns may be divided by the deviation
         spread = max(totals[kind] - sums.weights[kind], 0.0) * mean * mean if zeros else 0.0
         for place in range(rows.size):
             spread += weights.of_rows[rows[place], kind] * (np.float64(values[place]) - mean) ** 2

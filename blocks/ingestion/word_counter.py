@@ -19,7 +19,11 @@ class WordCounter:
         self._documents_seen = 0
 
     def add(self, ids: np.ndarray, lengths: np.ndarray, vocabulary_size: int) -> None:
-        """Count the words of documents. ids: uint32 (N,), below `vocabulary_size`. lengths: uint32 (D,)."""
+        """Count the words of documents.
+
+        ids: uint32 (N,), below `vocabulary_size`.
+        lengths: uint32 (D,).
+        """
         if vocabulary_size > self.tokens.size:
             more = max(vocabulary_size, 2 * self.tokens.size) - self.tokens.size
             self.tokens = np.concatenate((self.tokens, np.zeros(more, np.int64)))
@@ -38,8 +42,11 @@ class WordCounter:
 def count_words(ids, lengths, tokens, documents, last_seen, first):
     """Count the tokens of each word and the documents that contain it.
 
-    ids: uint32 (N,). lengths: uint32 (D,). tokens, documents: int64 (V,), updated. last_seen: int64 (V,), the last
-    document in which each word occurred, updated. first: index of the first document.
+    ids: uint32 (N,).
+    lengths: uint32 (D,).
+    tokens, documents: int64 (V,), updated.
+    last_seen: int64 (V,), the last document in which each word occurred, updated.
+    first: index of the first document.
     """
     token = 0
     for document in range(lengths.size):

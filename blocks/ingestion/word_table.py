@@ -25,8 +25,8 @@ _32 = np.uint64(32)
 class WordTable:
     """Words with their ids.
 
-    fixed: all words that get an id; None to assign ids in order of first occurrence. stop_words: words that are counted
-    separately and dropped, unless they are fixed.
+    fixed: all words that get an id; None to assign ids in order of first occurrence.
+    stop_words: words that are counted separately and dropped, unless they are fixed.
     """
 
     def __init__(self, stop_words: Iterable[str] = (), fixed: Iterable[str] | None = None) -> None:
@@ -68,10 +68,12 @@ class WordTable:
     ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
         """Assign ids to the words of documents.
 
-        text: UTF-8, END_BYTE after each document. letters: map of each byte (WORDS, LOWER_WORDS or LINES). shortest:
-        minimum number of bytes in a word. stop: drop stop words, rather than treating them like other words. Returns
-        the ids of the tokens, uint32 (N,), the number of tokens in each document, uint32 (D,), how many tokens were
-        dropped as stop words, and how many tokens of each document were dropped as unknown, uint32 (D,).
+        text: UTF-8, END_BYTE after each document.
+        letters: map of each byte (WORDS, LOWER_WORDS or LINES).
+        shortest: minimum number of bytes in a word.
+        stop: drop stop words, rather than treating them like other words.
+        Returns the ids of the tokens, uint32 (N,), the number of tokens in each document, uint32 (D,), how many tokens
+        were dropped as stop words, and how many tokens of each document were dropped as unknown, uint32 (D,).
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)
         ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)
@@ -123,7 +125,9 @@ def shift_of(slots):
 def refill(slots, letters, ends, words):
     """Insert all words into empty slots.
 
-    slots: uint64, length a power of two. letters, ends: see `number_words`. words: number of words.
+    slots: uint64, length a power of two.
+    letters, ends: see `number_words`.
+    words: number of words.
     """
     for word in range(words):
         code = _hash_of(letters, ends[word], ends[word + 1])
@@ -137,8 +141,8 @@ def refill(slots, letters, ends, words):
 def find_word(slots, letters, ends, code, word_letters):
     """Look up a word by the hash `code`.
 
-    word_letters: uint8. Returns its id and slot; the id is -1, with the slot for inserting the word, if it is not
-    found.
+    word_letters: uint8.
+    Returns its id and slot; the id is -1, with the slot for inserting the word, if it is not found.
     """
     length = word_letters.size
     tag = code << _32
@@ -161,10 +165,11 @@ def find_word(slots, letters, ends, code, word_letters):
 def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
     """Split text into words and find their ids; return False at a new word for which the table has no room.
 
-    text: uint8, see `WordTable.add`, translated. rules: (minimum word length, first and last (exclusive) id of stop
-    words, closed). Updated: slots uint64 (length a power of two, twice that of ends), letters uint8, ends int64 (end of
-    each word's letters, after a leading 0), ids uint32 (N,), document_ends int64 (D+1, 3) (numbers of tokens, stop
-    words and unknown words up to the end of each document) and state int64 (6,), from which the kernel resumes.
+    text: uint8, see `WordTable.add`, translated.
+    rules: (minimum word length, first and last (exclusive) id of stop words, closed).
+    Updated: slots uint64 (length a power of two, twice that of ends), letters uint8, ends int64 (end of each word's
+    letters, after a leading 0), ids uint32 (N,), document_ends int64 (D+1, 3) (numbers of tokens, stop words and
+    unknown words up to the end of each document) and state int64 (6,), from which the kernel resumes.
     """
     shortest, first_stop, after_stops, closed = rules
     at, words, tokens, documents, stopped, unknown = state

@@ -24,8 +24,8 @@ _SKIP = "Correct the line, or leave out such lines with --on-error skip."
 class UserOrItemNames(NamedTuple):
     """Names of users or items.
 
-    joined: names, one per line, END after the last. places: index of each rating's name, int (N,), None if each rating
-    has its own.
+    joined: names, one per line, END after the last.
+    places: index of each rating's name, int (N,), None if each rating has its own.
     """
 
     joined: bytes
@@ -44,8 +44,9 @@ class RatingFields(NamedTuple):
 class RatingsParser:
     """Parses chunks.
 
-    low, high: range of ratings. skip: skip and count bad lines. Attributes: `skipped`, the number of skipped lines, and
-    `first_problem`, the message for the first of them.
+    low, high: range of ratings.
+    skip: skip and count bad lines. Attributes: `skipped`, the number of skipped lines, and `first_problem`, the message
+        for the first of them.
     """
 
     def __init__(self, low: float, high: float, *, skip: bool) -> None:
@@ -53,7 +54,10 @@ class RatingsParser:
         self.skipped, self.first_problem = 0, ""
 
     def read(self, chunk: LinesChunk | TableRatingsChunk) -> RatingFields:
-        """Parse a chunk. Raises RequestError, naming file and line."""
+        """Parse a chunk.
+
+        Raises RequestError, naming file and line.
+        """
         if isinstance(chunk, TableRatingsChunk):
             return self._rows(chunk)
         return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)
@@ -66,7 +70,7 @@ class RatingsParser:
         state, fields = np.zeros(5, np.int64), np.zeros((4, 2), np.int64)
         marks = (form.separator, form.quote, form.decimal, form.two_fields)
         rules = (marks, form.sections, *form.sizes[:2], *self._range)
-        wrong: dict[int, tuple[str, str]] = {}  # what is wrong with a line, by its number
+        wrong: dict[int, tuple[str, str]] = {}  # message and remedy for each bad line, by line number
         while not split_lines(text, (*form.order, form.time), rules, fields, names, values, state):
             end = data.index(b"\n", state[_AT])
             wrong[int(state[_LINE])] = _wrong(data[state[_AT] : end], form, self._range)
@@ -149,7 +153,7 @@ def _wrong_time(text: str) -> tuple[str, str]:
 
 
 def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float]) -> tuple[str, str] | None:
-    """Return what is wrong with a row of a table but for its time, and a remedy."""
+    """Return the message and the remedy for a bad user, item or rating in a row of a table; None if all are valid."""
     for side, name in (("user", user), ("item", item)):
         if not _is_name(name):
             return (
@@ -164,7 +168,7 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
 
 
 def _used(names: list[str], places: np.ndarray) -> UserOrItemNames:
-    """Return the names that occur in ratings."""
+    """Return the names that occur in at least one rating."""
     numbers, places = np.unique(places, return_inverse=True)
     joined = "".join(names[number] + "\n" for number in numbers.tolist())
     return UserOrItemNames(joined.encode() + END_BYTE, places)
@@ -207,11 +211,15 @@ def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tu
 def split_lines(text, order, rules, fields, names, values, state):
     """Read ratings up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. order: field indices of user, item, rating and time. rules: fields of the `RatingsFormat`,
-    and the minimum and maximum rating. fields: int64 (4, 2), workspace. names: int64 (n, 7), filled with start and end
-    of the user, the item and the time of each rating, and the number of its line. values: float64 (n,), filled. state:
-    int64 (5,), from which the kernel resumes: start of the next line, its number from 0, number of ratings found, start
-    and end of the section's name.
+    text: uint8, whole lines.
+    order: field indices of user, item, rating and time.
+    rules: fields of the `RatingsFormat`, and the minimum and maximum rating.
+    fields: int64 (4, 2), workspace.
+    names: int64 (n, 7), filled with start and end of the user, the item and the time of each rating, and the number of
+        its line.
+    values: float64 (n,), filled.
+    state: int64 (5,), from which the kernel resumes: start of the next line, its number from 0, number of ratings
+        found, start and end of the section's name.
     """
     marks, sections, rows, columns, low, high = rules
     at, line, found, section, section_end = state
@@ -247,9 +255,9 @@ def split_lines(text, order, rules, fields, names, values, state):
 def split_line(text, at, end, marks, order, fields):
     """Find the fields of a line, between `at` and `end`, that `order` requests; return whether all exist.
 
-    marks: separator, quote, decimal mark, and whether nothing may follow these fields. fields: int64 (4, 2), filled
-    with start and end of each field, without surrounding blanks and quotes. A field that contains doubled quotes starts
-    at its opening quote.
+    marks: separator, quote, decimal mark, and whether nothing may follow these fields.
+    fields: int64 (4, 2), filled with start and end of each field, without surrounding blanks and quotes. A field that
+        contains doubled quotes starts at its opening quote.
     """
     separator, quote, _, two_fields = marks
     wanted = max(order[0], order[1], order[2], order[3]) + 1
@@ -282,7 +290,10 @@ def split_line(text, at, end, marks, order, fields):
 
 @inlined
 def is_separator(text, at, separator):
-    """Return whether a field separator starts at `at`. text: uint8, ends with a line break."""
+    """Return whether a field separator starts at `at`.
+
+    text: uint8, ends with a line break.
+    """
     if separator == TWO_COLONS:
         return text[at] == _COLON and text[at + 1] == _COLON
     return text[at] == separator or (separator == BLANK and text[at] == TAB)
@@ -290,9 +301,10 @@ def is_separator(text, at, separator):
 
 @unmanaged_kernel
 def quoted_field(text, at, end, quote):
-    """Return the start and end of a quoted field's contents (see `split_line`), and the position after the field. at:
-    position of the opening quote. If the field is not closed before `end`, the contents are empty and the position is
-    that of the opening quote.
+    """Return the start and end of a quoted field's contents (see `split_line`), and the position after the field.
+
+    at: position of the opening quote. If the field is not closed before `end`, the contents are empty and the position
+        is that of the opening quote.
     """
     last, doubled = at + 1, False
     while last < end and (text[last] != quote or (last + 1 < end and text[last + 1] == quote)):
@@ -305,7 +317,10 @@ def quoted_field(text, at, end, quote):
 
 @unmanaged_kernel
 def is_index(text, place, size):
-    """Return whether a field is an integer from 1 to `size` without leading zeros. place: start and end."""
+    """Return whether a field is an integer from 1 to `size` without leading zeros.
+
+    place: start and end.
+    """
     number = 0
     for at in range(place[0], place[1]):
         if not 48 <= text[at] <= 57 or (number == 0 and text[at] == 48) or number > size:
@@ -318,8 +333,9 @@ def is_index(text, place, size):
 def join_names(text, places, quote):
     """Return the names, each followed by a line break, then END, uint8.
 
-    text: uint8. places: int64 (n, 2), start and end of each name; in a name that starts with a quote, each pair of
-    quotes becomes one quote.
+    text: uint8.
+    places: int64 (n, 2), start and end of each name; in a name that starts with a quote, each pair of quotes becomes
+        one quote.
     """
     size = 1
     for name in range(len(places)):

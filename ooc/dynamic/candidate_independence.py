@@ -29,8 +29,10 @@ NOBODY = np.int32(-1)
 class CandidateCheck(NamedTuple):
     """How the candidates of a round are checked.
 
-    parallel: maximum number of parameters in a round. group: number of columns per parameter. rho: upper bound, or
-    infinity for no check. centred: whether columns are centred.
+    parallel: maximum number of parameters in a round.
+    group: number of columns per parameter.
+    rho: upper bound, or infinity for no check.
+    centred: whether columns are centred.
     """
 
     parallel: int
@@ -47,7 +49,8 @@ def independent_dense(columns, together, taken, check):
     """Return the first candidates, int64 (k,), for one round, which are independent of each other and of the parameters
     that are being updated.
 
-    columns: HeldDenseColumns. together: int64 (c,), the `taken` parameters that are being updated, then the candidates.
+    columns: HeldDenseColumns.
+    together: int64 (c,), the `taken` parameters that are being updated, then the candidates.
     """
     if check.rho == np.inf:
         return together[taken : taken + check.parallel]
@@ -60,7 +63,7 @@ def independent_dense(columns, together, taken, check):
 
 @kernel
 def independent_sparse(columns, together, taken, check):
-    """Return the same as `independent_dense` for a HeldSparseColumns."""
+    """Return the first independent candidates of HeldSparseColumns; see `independent_dense`."""
     if check.rho == np.inf:
         return together[taken : taken + check.parallel]
     members, chosen = columns_of(together, check.group), np.empty(taken + check.parallel, np.int64)
@@ -119,9 +122,11 @@ def is_more(squares, lost):
 
 @reordered_kernel
 def independent_vectors(vectors, group, taken, rho, chosen):
-    """Choose candidates until `chosen` is full; returns the number chosen. vectors: float32 (k * group, s), see
-    `unit_vectors`, with the columns of a candidate one after the other; the first `taken` candidates are chosen without
-    a check. Filled: chosen int64 (l,), indices of candidates, in order.
+    """Choose candidates until `chosen` is full; returns the number chosen.
+
+    vectors: float32 (k * group, s), see `unit_vectors`, with the columns of a candidate one after the other; the first
+        `taken` candidates are chosen without a check.
+    Filled: chosen int64 (l,), indices of candidates, in order.
     """
     count = 0
     for candidate in range(len(vectors) // group):
@@ -162,10 +167,13 @@ class SampledRowEntries(NamedTuple):
 def independent_columns(begins, ends, rows, values, columns, group, taken, sampled, centred, rho, last, chosen):
     """Choose sparse candidates until `chosen` is full, as `independent_vectors` does; returns the number chosen.
 
-    begins, ends: integers (p,), bounds of the entries of each column; rows: uint32 (N,) and values: float32 (N,), all
-    entries. columns: integers (k * group,), with the columns of a candidate one after the other; the first `taken`
-    candidates are chosen without a check. sampled: bool (n,). last: int32 (n,), NOBODY everywhere before and after the
-    call. Filled: chosen int64 (l,), indices of candidates.
+    begins, ends: integers (p,), bounds of the entries of each column.
+    rows: uint32 (N,) and values: float32 (N,), all entries.
+    columns: integers (k * group,), with the columns of a candidate one after the other; the first `taken` candidates
+        are chosen without a check.
+    sampled: bool (n,).
+    last: int32 (n,), NOBODY everywhere before and after the call.
+    Filled: chosen int64 (l,), indices of candidates.
     """
     sizes = ends[columns] - begins[columns]
     longest = sizes.max() if sizes.size else 0

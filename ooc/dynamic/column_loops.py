@@ -16,11 +16,16 @@ from ooc.user_modules import defining_class, loops_module, types_module
 
 
 class DeclaredMembers(NamedTuple):
-    """Functions and fields that a program declares. functions: `update`, `aggregate`, and `priority` and `derive` if
-    the program defines them. coefficients: name of the coefficient field. residual: name of the residual field. rows,
-    columns, shared: names of all fields of each kind; shared includes constants. derived: names of the row fields that
-    `derive` returns. group: number of columns per parameter. shape: shape of a column's coefficients. sums: number of
-    sums per column.
+    """Functions and fields that a program declares.
+
+    functions: `update`, `aggregate`, and `priority` and `derive` if the program defines them.
+    coefficients: name of the coefficient field.
+    residual: name of the residual field.
+    rows, columns, shared: names of all fields of each kind; shared includes constants.
+    derived: names of the row fields that `derive` returns.
+    group: number of columns per parameter.
+    shape: shape of a column's coefficients.
+    sums: number of sums per column.
     """
 
     functions: dict[str, Any]
@@ -285,7 +290,7 @@ _DERIVES = {
     "dense": """if is_changed(mine.reshape(-1)):
                 derive_rows(rows, bands[2], bands[3], shared)""",
 }
-_SAMPLES = 1 << 26  # values, about 50 ms, after which a worker looks whether the coordinator still runs
+_SAMPLES = 1 << 26  # number of values, about 50 ms of work, between checks that the coordinator still runs
 
 
 def load(program: type, declared: DeclaredMembers) -> ModuleType:
@@ -295,7 +300,10 @@ def load(program: type, declared: DeclaredMembers) -> ModuleType:
 
 
 def source(program: type, declared: DeclaredMembers, types: str) -> str:
-    """Return the source of the module. types: name of the module that defines `Row`, `Column` and `Shared`."""
+    """Return the source of the module.
+
+    types: name of the module that defines `Row`, `Column` and `Shared`.
+    """
     number = declared.group == 1 and not declared.shape
     name, own_priority = declared.coefficients, "priority" in declared.functions
     mine = "GROUP * parameter : GROUP * (parameter + 1)" if declared.group > 1 else "parameter"
@@ -331,7 +339,7 @@ def source(program: type, declared: DeclaredMembers, types: str) -> str:
 
 
 def _shaped(declared: DeclaredMembers) -> str:
-    """Return the expression for a parameter's previous coefficients, in their shape in `column`."""
+    """Return the source of the expression for a parameter's previous coefficients, in the shape that `column` has."""
     shape = (*((declared.group,) if declared.group > 1 else ()), *declared.shape)
     return f"before.reshape({shape})"
 

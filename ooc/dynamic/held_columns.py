@@ -47,8 +47,8 @@ class HeldColumnsCapacity(NamedTuple):
 class ColumnsToCopy(NamedTuple):
     """Columns to copy from a block.
 
-    columns: int64 (k,), indices of the columns within the block. place: position of the first of them among the held
-    columns.
+    columns: int64 (k,), indices of the columns within the block.
+    place: position of the first of them among the held columns.
     """
 
     block: int
@@ -96,7 +96,10 @@ def gatherings(design: Design, columns: np.ndarray) -> Iterator[ColumnsToCopy]:
 
 
 def make_room(design: Design, room: HeldColumnsCapacity, columns: np.ndarray, shared: Mapping[str, np.ndarray]) -> None:
-    """Set the bounds of the entries of each column to hold. Raises RequestError if the columns exceed the capacity."""
+    """Set the bounds of the entries of each column to hold.
+
+    Raises RequestError if the columns exceed the capacity.
+    """
     if design.dense:
         entries = columns.size * design.rows
     else:
@@ -131,8 +134,8 @@ def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_
     """Copy columns, (k,), of a SparseDesignBlock to the held columns starting at `place`. A block without values has
     values of 1.
 
-    bands: int64 (B+1,), first row of each band. Filled: the arrays of HeldSparseColumns, except for into_bounds[:, 0],
-    which must be set.
+    bands: int64 (B+1,), first row of each band.
+    Filled: the arrays of HeldSparseColumns, except for into_bounds[:, 0], which must be set.
     """
     for i in range(columns.size):
         begin, end = offsets[columns[i]], offsets[columns[i] + 1]

@@ -85,8 +85,9 @@ def add_up_node(priorities, sums, node, groups):
 def draw_parameters(priorities, sums, eta, uniforms, drawn):
     """Draw parameters, each with p(j) proportional to priority_j + eta; returns the number of distinct parameters.
 
-    uniforms: float64 (k,) in [0, 1). Filled: drawn int64 (k,), the distinct parameters in the order of their first
-    draw. Priorities are unchanged after the call; during the call, those of drawn parameters have the opposite sign.
+    uniforms: float64 (k,) in [0, 1).
+    Filled: drawn int64 (k,), the distinct parameters in the order of their first draw. Priorities are unchanged after
+    the call; during the call, those of drawn parameters have the opposite sign.
     """
     count = 0
     for uniform in uniforms:

@@ -18,9 +18,12 @@ LOOKS = 1_500  # polls of a counter, about 30 microseconds, before the worker yi
 class StepParameters(NamedTuple):
     """Numbers that determine the steps of a worker.
 
-    depth, schedulers, waves, slots: see `ooc.dynamic.round_schedule.RoundPipeline`. workers: number of workers. worker:
-    number of this worker. others: 1 if there are other machines, else 0. first: first round of the run. held: number of
-    parameters held.
+    depth, schedulers, waves, slots: see `ooc.dynamic.round_schedule.RoundPipeline`.
+    workers: number of workers.
+    worker: number of this worker.
+    others: 1 if there are other machines, else 0.
+    first: first round of the run.
+    held: number of parameters held.
     """
 
     depth: int
@@ -48,11 +51,12 @@ class RoundState(NamedTuple):
 
 
 class CandidateProposals(NamedTuple):
-    """What the schedulers choose candidates from in turns `first` to `first + T` (exclusive) of each.
+    """Random numbers or positions from which each of S schedulers chooses its c candidates in turns `first` to `first +
+    T` (exclusive).
 
-    eta: number added to each priority, as a fraction of the mean priority. uniforms: float64 (T, S, c), random numbers
-    in [0, 1) for draws by priority, or empty. places: int64 (T, S, c), the candidates among the parameters of their
-    scheduler, or empty.
+    eta: number added to each priority, as a fraction of the mean priority.
+    uniforms: float64 (T, S, c), random numbers in [0, 1) for draws by priority, or empty.
+    places: int64 (T, S, c), the candidates among the parameters of their scheduler, or empty.
     """
 
     first: int
@@ -63,7 +67,7 @@ class CandidateProposals(NamedTuple):
 
 @unmanaged_kernel
 def is_ready(what, number, wave, order, counters):
-    """Return whether all that a step needs has been done within `LOOKS` spins."""
+    """Return whether the steps that a step depends on are done, after at most `LOOKS` polls."""
     schedulers = order.schedulers
     scheduler, mark = number % schedulers, number * order.waves + wave + 1  # waves are counted from 1 over all rounds
     if what == SCHEDULE:

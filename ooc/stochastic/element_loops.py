@@ -14,10 +14,13 @@ from ooc.user_modules import defining_class, loops_module, types_module
 
 
 class DeclaredVariableNames(NamedTuple):
-    """Names that a program declares.
+    """Names of the functions and fields that a program declares.
 
-    elements: class of the dataset's elements. maps: functions other than `process`. constants, variables: fields of
-    `shared`. delayed: index of each variable with delayed additions. by_element, by_entry, work: fields of `local`.
+    elements: class of the dataset's elements.
+    maps: functions other than `process`.
+    constants, variables: fields of `shared`.
+    delayed: index of each variable with delayed additions.
+    by_element, by_entry, work: fields of `local`.
     """
 
     elements: Any
@@ -106,7 +109,10 @@ def load(program: Any, names: DeclaredVariableNames) -> ModuleType:
 
 
 def source(program: type, names: DeclaredVariableNames, types: str) -> str:
-    """Return the source of the module. types: name of the module that defines `Shared` and `Local`."""
+    """Return the source of the module.
+
+    types: name of the module that defines `Shared` and `Local`.
+    """
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
     places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]

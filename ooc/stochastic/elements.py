@@ -19,7 +19,11 @@ from ooc import rng
 
 
 class Row(NamedTuple):
-    """A row of a matrix. columns: uint32 (n,), ranks of columns. values: float32 (n,)."""
+    """A row of a matrix.
+
+    columns: uint32 (n,), ranks of columns.
+    values: float32 (n,).
+    """
 
     number: int
     visit: int
@@ -29,7 +33,11 @@ class Row(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A sample with a label (float64). columns: uint32 (n,), ranks of columns. values: float32 (n,)."""
+    """A sample with a label (float64).
+
+    columns: uint32 (n,), ranks of columns.
+    values: float32 (n,).
+    """
 
     number: int
     visit: int
@@ -40,7 +48,10 @@ class Sample(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document. words: uint32 (n,), rank of each token's word."""
+    """A document.
+
+    words: uint32 (n,), rank of each token's word.
+    """
 
     number: int
     visit: int
@@ -49,9 +60,12 @@ class Document(NamedTuple):
 
 
 class ElementVisits(NamedTuple):
-    """A visit to some elements of a block. first, last: bounds (last exclusive) of the elements within the block.
-    place: index of the block's first element among all elements. visit: number of earlier visits. key: uint64, key of
-    the stream of the elements' keys.
+    """A visit to some elements of a block.
+
+    first, last: bounds (last exclusive) of the elements within the block.
+    place: index of the block's first element among all elements.
+    visit: number of earlier visits.
+    key: uint64, key of the stream of the elements' keys.
     """
 
     first: int
@@ -62,7 +76,11 @@ class ElementVisits(NamedTuple):
 
 
 class DocumentsBlock(NamedTuple):
-    """The D documents of a block. offsets: int64 (D+1,). words: uint32 (N,), rank of each token's word."""
+    """The D documents of a block.
+
+    offsets: int64 (D+1,).
+    words: uint32 (N,), rank of each token's word.
+    """
 
     offsets: np.ndarray
     words: np.ndarray
@@ -79,7 +97,10 @@ def key_of(visits, element):
 
 @inlined_kernel
 def uniform(key, n):
-    """Return the n-th uniform number of the stream `key`, in [0, 1). n: any integer."""
+    """Return the n-th uniform number of the stream `key`, in [0, 1).
+
+    n: any integer.
+    """
     return rng.uniform(key, np.uint64(n))
 
 
@@ -142,7 +163,7 @@ def elements_before(dataset: StoredDataset) -> int | None:
 
 
 def tiny_block(dataset: StoredDataset) -> Any:
-    """Return the result of `element_arrays` for a block without elements, with which loops are compiled."""
+    """Return the arrays (see `element_arrays`) of a block without elements, for compiling loops."""
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
     numbers, labels = np.empty(0, np.uint64), np.empty(0)
     for array in (offsets, columns, values, numbers, labels):

@@ -16,7 +16,10 @@ from blocks.compiled import inlined_kernel
 @inlined_kernel
 def integrated_rate(t, weight, rate, power):
     """Return the approximate sum of the rates, rate / i^power, of the last `weight` steps up to step t: the integral
-    from t - weight + 1 to t + 1. power: from 0 to 1."""
+    from t - weight + 1 to t + 1.
+
+    power: from 0 to 1.
+    """
     first, last = t - weight + 1.0, t + 1.0
     if power == 1.0:
         return rate * math.log(last / first)
@@ -25,13 +28,20 @@ def integrated_rate(t, weight, rate, power):
 
 @inlined_kernel
 def squared_step(p, y, square, rate):
-    """Return the step along x for the loss (p - y)^2 / 2. square: x . x. rate: learning rate times the weight."""
+    """Return the step along x for the loss (p - y)^2 / 2.
+
+    square: x . x.
+    rate: learning rate times the weight.
+    """
     return (y - p) * -math.expm1(-rate * square) / square if square > 0.0 else 0.0
 
 
 @inlined_kernel
 def hinge_step(p, y, square, rate):
-    """Return the step along x for the loss max(0, 1 - y * p) with y = -1 or 1. square, rate: see `squared_step`."""
+    """Return the step along x for the loss max(0, 1 - y * p) with y = -1 or 1.
+
+    square, rate: see `squared_step`.
+    """
     if y * p >= 1.0 or square <= 0.0:
         return 0.0
     return y * min(rate, (1.0 - y * p) / square)
@@ -39,7 +49,9 @@ def hinge_step(p, y, square, rate):
 
 @inlined_kernel
 def logistic_step(p, y, square, rate):
-    """Return the step along x for the loss log(1 + exp(-y * p)) with y = -1 or 1. square, rate: see `squared_step`.
+    """Return the step along x for the loss log(1 + exp(-y * p)) with y = -1 or 1.
+
+    square, rate: see `squared_step`.
 
     During the step, q = y * p follows dq/dh = square / (1 + e^q), so q + e^q grows by rate * square. The equation q +
     e^q = c is solved for q by Newton's method from above, as its left side is convex.

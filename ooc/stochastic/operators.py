@@ -1,4 +1,4 @@
-"""Shared variables as seen by the functions of a program, with the operators (Splash, 4.2) as methods.
+"""Shared variables as the functions of a program see them, with the operators of Splash (section 4.2) as methods.
 
 `process` gets `Scalar`, `Vector` and `Table`, or `SoleScalar` etc. if there is only one worker and the program only
 adds to its variables; read-only functions get `FixedScalar` etc. The methods are compiled where compiled functions call
@@ -149,8 +149,11 @@ class Table(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A row of a shared table, as fast as an array; indices are not checked. values: (n,), x. scale, inverse: scale of
-    the table when the row was requested, and its inverse."""
+    """A row of a shared table, as fast as an array; indices are not checked.
+
+    values: (n,), x.
+    scale, inverse: scale of the table when the row was requested, and its inverse.
+    """
 
     values: np.ndarray
     scale: float

@@ -33,9 +33,10 @@ OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: invalid index, too many delayed addit
 class Queue(NamedTuple):
     """Delayed additions of the current element.
 
-    filled: int64 (1,), number of additions. places: int64 (n, 3), variable number, row and column of each addition.
-    deltas: float64 (n,), numbers to add. mistake: int64 (4,), kind of the first mistake (0 for none), variable number,
-    row and column.
+    filled: int64 (1,), number of additions.
+    places: int64 (n, 3), variable number, row and column of each addition.
+    deltas: float64 (n,), numbers to add.
+    mistake: int64 (4,), kind of the first mistake (0 for none), variable number, row and column.
     """
 
     filled: np.ndarray
@@ -47,11 +48,16 @@ class Queue(NamedTuple):
 class WorkerVariable(NamedTuple):
     """A variable of one worker, stored in rows.
 
-    number: number of the variable. places: size of the variable, which may be less than rows * width. values: (rows,
-    width), x. late: (rows, width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or
-    (0, width) without a mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,), current
-    epoch. state: float64 (STATE,): s, 1 / s, kept; and, for `weigh`, H, settled, and the sum of weights. base: (rows,
-    width), v, read-only; a single worker's values may be v itself. All (rows, width) arrays have the same dtype.
+    number: number of the variable.
+    places: size of the variable, which may be less than rows * width.
+    values: (rows, width), x.
+    late: (rows, width), T / s, or (0, width) without delayed additions.
+    past: (rows, width), see `weigh`, or (0, width) without a mean.
+    stamps: uint8 (rows,), epoch in which each row was touched.
+    epoch: int64 (1,), current epoch.
+    state: float64 (STATE,): s, 1 / s, kept; and, for `weigh`, H, settled, and the sum of weights.
+    base: (rows, width), v, read-only; a single worker's values may be v itself. All (rows, width) arrays have the same
+        dtype.
     """
 
     number: int
@@ -68,7 +74,7 @@ class WorkerVariable(NamedTuple):
 
 @unmanaged_kernel
 def note(mistake, which, number, row, column):
-    """Record a mistake unless one was recorded before."""
+    """Record a user's mistake (see `Queue`), unless an earlier one is recorded already."""
     if not mistake[0]:
         mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
 
@@ -95,8 +101,9 @@ def is_outside(store, row, column):
 
 @inlined_kernel
 def is_beyond(store, place, count, row, column):
-    """Return whether a place is not in range(count), and if so record the position as a mistake. Needs fewer
-    comparisons than `is_outside`."""
+    """Return whether a place is not in range(count), and if so record the position as a mistake; takes fewer
+    comparisons than `is_outside`.
+    """
     outside = place < 0 or place >= count
     if unlikely(outside):
         note(store.queue.mistake, OUTSIDE, store.number, row, column)
@@ -105,8 +112,9 @@ def is_beyond(store, place, count, row, column):
 
 @unmanaged_kernel
 def take_row(base, state, values, late, past, row):
-    """Initialize a row of this worker from v. Not inlined, unlike `touch`. Arguments are fields of a
-    `WorkerVariable`."""
+    """Initialize a row of this worker from v. The arguments are fields of a `WorkerVariable`; kept out of `touch`,
+    which is inlined.
+    """
     if late.size:
         late[row] = 0
     if past.size:
@@ -143,7 +151,7 @@ def read(store, row, column):
 
 @inlined_kernel
 def read_row(store, row, into):
-    """Copy the first values of a row into `into`."""
+    """Copy the first n values of a row to `into`, (n,)."""
     if is_outside(store, row, into.size - 1):
         return
     touched = store.stamps[row] == store.epoch[0]
@@ -155,7 +163,7 @@ def read_row(store, row, into):
 
 @inlined_kernel
 def add(store, row, column, delta):
-    """Add to a single number."""
+    """Add `delta` to the number at a position."""
     if is_outside(store, row, column):
         return
     touch(store, row)
@@ -167,7 +175,7 @@ def add(store, row, column, delta):
 
 @inlined_kernel
 def add_row(store, row, deltas):
-    """Add to the first numbers of a row."""
+    """Add `deltas`, (n,), to the first n numbers of a row."""
     if is_outside(store, row, deltas.size - 1):
         return
     touch(store, row)
@@ -255,8 +263,10 @@ def restart(store, kept):
 
 @unmanaged_kernel
 def begin(store, in_place):
-    """Start a worker from v. in_place: whether its values are v itself; then all rows count as initialized, unless
-    other data is kept for them."""
+    """Start a worker from v.
+
+    in_place: whether its values are v itself; then all rows count as initialized, unless other data is kept for them.
+    """
     restart(store, 1.0)
     if in_place and not store.late.size and not store.past.size:
         store.stamps[:] = store.epoch[0]
@@ -290,5 +300,5 @@ def unpacked(shape: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
 
 
 def place_of(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
-    """Return the indices of a position in the user's terms."""
+    """Return the indices by which a user addresses the number at a row and column of the storage."""
     return ((), (row * CHUNK + column,), (row, column))[len(shape)]

@@ -16,7 +16,8 @@ from ooc.stochastic.variables import KEPT, SCALE, SETTLED, WEIGHT
 class VariableSlots(NamedTuple):
     """A variable of several workers, in slots: the stacked arrays of `WorkerVariable`.
 
-    epochs: int64 (slots, 1). states: float64 (slots, STATE).
+    epochs: int64 (slots, 1).
+    states: float64 (slots, STATE).
     """
 
     values: np.ndarray
@@ -30,9 +31,10 @@ class VariableSlots(NamedTuple):
 class GatheredVariable(NamedTuple):
     """A variable summed over several workers, in float64.
 
-    sums: (rows, width), sums over the workers that touched a row, with m times T. rests: (rows, 2), number of times
-    that v is counted in sums and in iterates for the workers that did not touch the row. iterates: (rows, width),
-    weighted sums of the iterates of the workers that touched a row; (0, width) without a mean.
+    sums: (rows, width), sums over the workers that touched a row, with m times T.
+    rests: (rows, 2), number of times that v is counted in sums and in iterates for the workers that did not touch the
+        row.
+    iterates: (rows, width), weighted sums of the iterates of the workers that touched a row; (0, width) without a mean.
     """
 
     sums: np.ndarray
@@ -42,8 +44,10 @@ class GatheredVariable(NamedTuple):
 
 @unmanaged_kernel
 def gather(slots, rows, late_times, gathered):
-    """Add the rows from first to last (exclusive) of the workers in slots. late_times: additional weight of delayed
-    additions."""
+    """Add the rows from first to last (exclusive) of the workers in slots.
+
+    late_times: additional weight of delayed additions.
+    """
     for row in range(*rows):
         gather_row(slots, row, late_times, gathered, row)
 
@@ -94,9 +98,10 @@ def combine(gathered, base, rows, degree, accumulate, into, mean):
         v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
            = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
 
-    accumulate: whether to add up the changes of all workers instead (equation 5). base: (rows, width), v. into: (rows,
-    width), output, may be `base`. mean: float64 (rows, width), sum of all iterates, which is added to; (0, width)
-    without a mean.
+    accumulate: whether to add up the changes of all workers instead (equation 5).
+    base: (rows, width), v.
+    into: (rows, width), output, may be `base`.
+    mean: float64 (rows, width), sum of all iterates, which is added to; (0, width) without a mean.
     """
     for row in range(*rows):
         combine_row(gathered, row, base, row, degree, accumulate, into, mean)
@@ -104,7 +109,7 @@ def combine(gathered, base, rows, degree, accumulate, into, mean):
 
 @inlined_kernel
 def any_of(numbers):
-    """Return whether any number is not 0."""
+    """Return whether any number in an array is nonzero."""
     for number in numbers:  # noqa: SIM110
         if number != 0.0:
             return True
@@ -135,8 +140,8 @@ def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
 def gather_and_combine(slots, rows, late_times, gathered, base, degree, accumulate, into, mean):
     """Gather and combine row by row, if all workers are in slots.
 
-    gathered: work array of one row. See `gather` and `combine` for the other arguments. The values of a single worker
-    may be v itself.
+    gathered: work array of one row. The values of a single worker may be v itself. See `gather` and `combine` for the
+        other arguments.
     """
     for row in range(*rows):
         clear_row(gathered, 0)

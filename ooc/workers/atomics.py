@@ -54,7 +54,7 @@ def _release(typing_context: Any, counters: Any, index: Any, value: Any) -> Any:
 @intrinsic
 def _pause(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if _ON_X86:  # takes some tens of nanoseconds; other processors poll without a pause
+        if _ON_X86:  # the pause instruction takes some tens of nanoseconds; other processors poll without a pause
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()

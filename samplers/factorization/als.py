@@ -21,12 +21,14 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.factorization.row_kernels import dot, row_penalty
 
-SMALL = 1e-20  # squared norm of b - A w below which further steps gain nothing
+SMALL = 1e-20  # squared norm of b - A w below which no more steps are taken
 
 
 class ImplicitConfidences(NamedTuple):
-    """Confidences of counts. alpha: float32, 0 for ratings. unknown: float32, confidence of unknown entries: 1, or less
-    after scaling.
+    """Confidences of counts.
+
+    alpha: float32, 0 for ratings.
+    unknown: float32, confidence of unknown entries: 1, or less after scaling.
     """
 
     alpha: np.float32
@@ -53,7 +55,11 @@ def add(total, weight, row):
 
 @reordered_kernel
 def multiply(gram, regularization, vector, image):
-    """Compute image = (G + lambda I) vector. gram: float32 (R, R), or (0, 0) for 0. image: float32 or float64 (R,)."""
+    """Compute image = (G + lambda I) vector.
+
+    gram: float32 (R, R), or (0, 0) for 0.
+    image: float32 or float64 (R,).
+    """
     for k in range(vector.size):
         image[k] = regularization * vector[k]
     for k in range(gram.shape[0]):
@@ -93,9 +99,12 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
     """Take some conjugate gradient steps towards the best factors of each row; returns the sum of squared residuals of
     all entries before these steps.
 
-    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
-    Confidences. rows: float32 (D, R), updated; others: float32 (I, R), indexed by `columns`. fixed: index of the factor
-    that is not changed, or -1. penalty: `samplers.factorization.row_kernels.RowPenalty`. Padding stays 0.
+    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,).
+    confidences: `ImplicitConfidences`.
+    rows: float32 (D, R), updated.
+    others: float32 (I, R), indexed by `columns`.
+    fixed: index of the factor that is not changed, or -1.
+    penalty: `samplers.factorization.row_kernels.RowPenalty`. Padding stays 0.
     """
     total = 0.0
     left, direction, image = work.left, work.direction, work.image
@@ -103,7 +112,7 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         row, regularization = rows[d], row_penalty(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
-        if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
+        if fixed >= 0:  # one of the first two places is fixed at 1, the other is the bias
             image[1 - fixed] *= penalty.of_biases
         for k in range(row.size):
             left[k] = -image[k]

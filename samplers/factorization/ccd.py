@@ -22,7 +22,11 @@ from samplers.factorization.simd import LANE
 
 
 class DescentScratch(NamedTuple):
-    """Working memory for a row of up to n entries. residuals: float32 (n,). tile: float32 (LANE, n)."""
+    """Working memory for a row of up to n entries.
+
+    residuals: float32 (n,).
+    tile: float32 (LANE, n).
+    """
 
     residuals: np.ndarray
     tile: np.ndarray
@@ -30,8 +34,9 @@ class DescentScratch(NamedTuple):
 
 @reordered_kernel
 def descend(residuals, of_entries, factor, regularization, least):
-    """Return the best value of one factor, and update the residuals of the row. of_entries: float32 (n,), this factor
-    for the columns of the row's entries.
+    """Return the best value of one factor, and update the residuals of the row.
+
+    of_entries: float32 (n,), this factor for the columns of the row's entries.
     """
     along, squares = np.float32(0.0), regularization
     for j in range(residuals.size):
@@ -51,10 +56,13 @@ def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalt
     """Take one coordinate descent step along each factor of some rows; returns the sum of squared residuals before the
     updates.
 
-    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). rows: float32 (D,
-    R), updated; others: float32 (I, R), indexed by `columns`. used: indices of the factors in use. fixed: index of the
-    factor that is not changed, or -1. penalty: `samplers.factorization.row_kernels.RowPenalty`. least: float32, lower
-    bound of all factors.
+    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,).
+    rows: float32 (D, R), updated.
+    others: float32 (I, R), indexed by `columns`.
+    used: indices of the factors in use.
+    fixed: index of the factor that is not changed, or -1.
+    penalty: `samplers.factorization.row_kernels.RowPenalty`.
+    least: float32, lower bound of all factors.
     """
     total = 0.0
     for d in range(offsets.size - 1):

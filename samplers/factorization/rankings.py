@@ -16,7 +16,7 @@ from blocks.ratings.matrix import Matrix
 from samplers.factorization.score_tiles import ItemTiles
 from samplers.factorization.simd import fused, replaced, spread, total
 
-_NUMBERS = 1 << 22  # factors of users that are held at a time
+_NUMBERS = 1 << 22  # number of factors of users that are in memory at a time
 
 
 def summed_percentile_ranks(
@@ -24,8 +24,11 @@ def summed_percentile_ranks(
 ) -> tuple[float, float]:
     """Return the sum of the percentile ranks of all held-out items times their counts, and the sum of the counts.
 
-    A user without factors counts as 0.5. rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64,
-    index of each user's factors by line, or -1. column_places: index of each item's factors, by rank.
+    A user without factors counts as 0.5.
+
+    rows: float32 (D, R), columns: float32 (I, R): factors.
+    row_places: int64, index of each user's factors by line, or -1.
+    column_places: index of each item's factors, by rank.
     """
     ranked = weights = 0.0
     tiles = ItemTiles(columns, np.zeros(len(columns), np.float32), np.arange(len(columns)))
@@ -54,9 +57,10 @@ def _batches(rows: int, rank: int) -> Iterator[slice]:
 def _ranks(tiles: ItemTiles, factors: np.ndarray, offsets: np.ndarray, marks: np.ndarray) -> np.ndarray:
     """Return twice the number of other items with higher scores, plus the number of those with equal ones: int64 (N,).
 
-    factors: float32 (n, R), of users. offsets: int64 (n+1,), start of each user's items in marks, float32 (N,), scores.
+    factors: float32 (n, R), of users.
+    offsets: int64 (n+1,), start of each user's items in marks, float32 (N,), scores.
     """
-    ranks = np.full(marks.size, -1)  # an item's score is equal to itself
+    ranks = np.full(marks.size, -1)  # each item's own score counts as one equal score: subtracted here
 
     def add(mine: slice, _: int, scores: np.ndarray, count: int) -> None:
         count_higher(scores, count, offsets[mine.start : mine.stop + 1], marks, ranks)
@@ -69,12 +73,14 @@ def _ranks(tiles: ItemTiles, factors: np.ndarray, offsets: np.ndarray, marks: np
 def score_items(users, items, offsets, wanted, scores):
     """Set `scores`, float32 (N,), to the scores of some items, to the last bit as `ItemTiles` computes them.
 
-    users: float32 (n, R). items: float32 (I, R). offsets: int64 (n+1,), start of each user's items in wanted (N,).
+    users: float32 (n, R).
+    items: float32 (I, R).
+    offsets: int64 (n+1,), start of each user's items in wanted (N,).
     """
     zero = spread(np.float32(0.0))
     for user in range(users.shape[0]):
         for j in range(offsets[user], offsets[user + 1]):
-            score = zero  # in its first place, the others are 0
+            score = zero  # one SIMD vector: the score is in its first lane, the other lanes are 0
             for k in range(users.shape[1]):
                 score = fused(spread(users[user, k]), replaced(zero, 0, items[wanted[j], k]), score)
             scores[j] = total(score)
@@ -84,7 +90,8 @@ def score_items(users, items, offsets, wanted, scores):
 def count_higher(scores, count, offsets, marks, ranks):
     """Add 2 to `ranks`, int64 (N,), for each score above a mark, and 1 for each equal one.
 
-    scores: float32 (., C), of `count` items. offsets: int64 (n+1,), start of each user's marks in marks, float32 (N,).
+    scores: float32 (., C), of `count` items.
+    offsets: int64 (n+1,), start of each user's marks in marks, float32 (N,).
     """
     for user in range(offsets.size - 1):
         row = scores[user, :count]

@@ -23,8 +23,8 @@ LEAST = np.float32(np.finfo(np.float32).min)  # lower bound of factors that are 
 class RowPenalty(NamedTuple):
     """Penalty lambda * |w|^2 of each row, optionally times its number of entries.
 
-    regularization: float32. of_biases: float32, factor for the penalty on a bias, see
-    `samplers.factorization.rating_units`.
+    regularization: float32.
+    of_biases: float32, factor for the penalty on a bias, see `samplers.factorization.rating_units`.
     """
 
     regularization: np.float32
@@ -42,7 +42,8 @@ def row_penalty(penalty, entries):
 def draw_factors(rows, numbers, key, spread):
     """Set rows, float32 (D, R), to random numbers between -spread and spread.
 
-    numbers: integers (D,), row indices, which determine the numbers drawn. key: uint64, key of the random stream.
+    numbers: integers (D,), row indices, which determine the numbers drawn.
+    key: uint64, key of the random stream.
     """
     for d in range(rows.shape[0]):
         mine = random_bits(key, np.uint64(numbers[d]))
@@ -74,9 +75,10 @@ def find_residuals(columns, values, mean, row, others, residuals):
 def squared_errors(offsets, columns, values, mean, rows, places, unknown, others, work):
     """Return the sum of squared residuals of the entries of D rows.
 
-    offsets: int64 (D+1,), start of each row in columns uint32 (N,) and values float32 (N,). places: int64 (D,), index
-    of each row's factors in `rows`, float32 (., R), or -1 for `unknown`, float32 (R,). others: float32 (I, R), indexed
-    by `columns`. work: float32 (n,), for rows of up to n entries.
+    offsets: int64 (D+1,), start of each row in columns uint32 (N,) and values float32 (N,).
+    places: int64 (D,), index of each row's factors in `rows`, float32 (., R), or -1 for `unknown`, float32 (R,).
+    others: float32 (I, R), indexed by `columns`.
+    work: float32 (n,), for rows of up to n entries.
     """
     total = 0.0
     for d in range(offsets.size - 1):

@@ -25,8 +25,10 @@ _WIDTH = 2 * LANE  # items whose scores are computed together
 class ItemTiles:
     """Items whose scores are computed, in tiles.
 
-    factors: float32 (I, R). biases: float32 (I,). items: int64 (C,), indices of the items to compute scores for. scale:
-    float32 (I,), multiplies the factors of each item; None for 1.
+    factors: float32 (I, R).
+    biases: float32 (I,).
+    items: int64 (C,), indices of the items to compute scores for.
+    scale: float32 (I,), multiplies the factors of each item; None for 1.
     """
 
     def __init__(
@@ -37,9 +39,10 @@ class ItemTiles:
     def score(self, factors: np.ndarray, take: Callable[[slice, int, np.ndarray, int], None]) -> None:
         """Call a function with the scores of each tile, in several threads.
 
-        factors: float (n, R), factors of the users. take: called with the users of the tile, the position of its first
-        item among `items`, the scores, float32 (at least as many users, at least as many items), and the number of
-        items. The tiles of a user follow one another.
+        factors: float (n, R), factors of the users.
+        take: called with the users of the tile, the position of its first item among `items`, the scores, float32 (at
+            least as many users, at least as many items), and the number of items. The tiles of a user follow one
+            another.
         """
         size = len(factors)
         users = np.zeros((_padded(size, _TOGETHER), factors.shape[1] + 1), np.float32)
@@ -74,8 +77,9 @@ def _padded(size: int, step: int) -> int:
 def multiply(users, tile, scores):
     """Set `scores`, float32 (n, C), to the inner products of users and items, summed in the order of the factors.
 
-    users: float32 (n*R,). tile: float32 (C*R,), for each `_WIDTH` items in turn their first factors, then their second
-    ones and so on. n is a multiple of `_TOGETHER`, and C of `_WIDTH`.
+    users: float32 (n*R,).
+    tile: float32 (C*R,), for each `_WIDTH` items in turn their first factors, then their second ones and so on. n is a
+        multiple of `_TOGETHER`, and C of `_WIDTH`.
     """
     rank, items = users.size // scores.shape[0], scores.shape[1]
     for first in range(0, items, _WIDTH):

@@ -27,8 +27,10 @@ LEADING = LANE  # number of leading places of a row, whose squares are summed se
 
 
 class RatingRows(NamedTuple):
-    """Entries of D rows. ends: int64 (D,), end of each row in columns uint32 (N,) and values float32 (N,). following:
-    int64 (D,), start of the next slice's entries.
+    """Entries of D rows.
+
+    ends: int64 (D,), end of each row in columns uint32 (N,) and values float32 (N,).
+    following: int64 (D,), start of the next slice's entries.
     """
 
     ends: np.ndarray
@@ -39,7 +41,10 @@ class RatingRows(NamedTuple):
 
 @kernel
 def rewind(ratings, offsets, first):
-    """Set `following` to the first entry of each row with a rank of at least `first`. offsets: int64 (D+1,)."""
+    """Set `following` to the first entry of each row with a rank of at least `first`.
+
+    offsets: int64 (D+1,).
+    """
     for d in range(offsets.size - 1):
         columns = ratings.columns[offsets[d] : offsets[d + 1]]
         ratings.following[d] = offsets[d] + np.searchsorted(columns, np.uint32(first))
@@ -48,10 +53,12 @@ def rewind(ratings, offsets, first):
 class SgdStepParameters(NamedTuple):
     """Parameters of steps.
 
-    mean, rate, regularization: float32. shares: float32 (2, 2), for rows and others, factors of the squared gradients
-    of leading and other places. fixed: index of the constant 1 in rows, next to the bias; -1 without biases.
-    leading_only: use only the leading places. scaling: float32, factor from ratings to the unit of training. of_biases:
-    float32, see `samplers.factorization.row_kernels.RowPenalty`.
+    mean, rate, regularization: float32.
+    shares: float32 (2, 2), for rows and others, factors of the squared gradients of leading and other places.
+    fixed: index of the constant 1 in rows, next to the bias; -1 without biases.
+    leading_only: use only the leading places.
+    scaling: float32, factor from ratings to the unit of training.
+    of_biases: float32, see `samplers.factorization.row_kernels.RowPenalty`.
     """
 
     mean: np.float32
@@ -94,9 +101,9 @@ def squared_gradients(error, regularization, products, norms):
 def step(error, row, other, row_squares, other_squares, squared, steps, upcoming):
     """Take a step at one rating with prediction error `error`.
 
-    row_squares, other_squares: float32 (2,), see `sweep_cell`. squared: squared gradients, added to these sums after
-    division by the numbers of places. upcoming: row of the next step, to prefetch: a long row fills the processor's
-    reorder buffer.
+    row_squares, other_squares: float32 (2,), see `sweep_cell`.
+    squared: squared gradients, added to these sums after division by the numbers of places.
+    upcoming: row of the next step, to prefetch: a long row fills the processor's reorder buffer.
     """
     squares = simd.load_pairs(row_squares, other_squares)
     rates = simd.over_roots(steps.rate, squares)
@@ -165,10 +172,13 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
     """Take a step for each rating of a cell; returns the sum of the squared errors before the steps.
 
     A step waits for the previous step if both have the same row or column. So two rows alternate, one with ascending
-    and one with descending columns: they share a column at most once. ratings: Ratings, whose `following` is advanced
-    to the next slice. last: the rank after the slice's last one. rows: float32 (D, R), others: float32 (I, R), by rank.
-    row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the
-    leading places and of the others. open_rows: int64 (3, 2), working memory.
+    and one with descending columns: they share a column at most once.
+
+    ratings: `RatingRows`, whose `following` is advanced to the next slice.
+    last: the rank after the slice's last one.
+    rows: float32 (D, R), others: float32 (I, R), by rank. row_squares float32 (D, 2), other_squares float32 (I, 2):
+        sums of the mean squares of the gradients so far, of the leading places and of the others.
+    open_rows: int64 (3, 2), working memory.
     """
     loss, d, turn = 0.0, next_row(ratings, last, 0), 0
     taking_turns, at, left = open_rows[0], open_rows[1], open_rows[2]

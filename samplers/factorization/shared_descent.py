@@ -19,8 +19,9 @@ from samplers.factorization.simd import LANE
 def open_rows(offsets, columns, values, mean, rows, others, residuals):
     """Set the residuals, float32 (n,), of the entries of D rows; returns the sum of their squares.
 
-    offsets: int64 (D+1,). columns uint32, values float32 (n,): entries. rows: float32 (D, R). others: float32 (I, R),
-    indexed by `columns`.
+    offsets: int64 (D+1,). columns uint32, values float32 (n,): entries.
+    rows: float32 (D, R).
+    others: float32 (I, R), indexed by `columns`.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -40,8 +41,10 @@ def take_factors(offsets, columns, others, first, tile):
 
 @reordered_kernel
 def sum_up(offsets, residuals, of_entries, sums):
-    """Set sums, float64 (D, 2), to the sums of r h and h^2 over the entries of each row. of_entries: h, float32
-    (n,)."""
+    """Set sums, float64 (D, 2), to the sums of r h and h^2 over the entries of each row.
+
+    of_entries: h, float32 (n,).
+    """
     for d in range(offsets.size - 1):
         mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
         along, squares = np.float32(0.0), np.float32(0.0)
@@ -55,9 +58,11 @@ def sum_up(offsets, residuals, of_entries, sums):
 def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, least):
     """Set one factor of each row to its best value, and update the residuals.
 
-    sums: float64 (D, 2), over the entries on all machines. entries: int64 (D,), number of these entries. place: index
-    of the factor, `biased` if it is a bias; the tile has the factors of the other side. penalty:
-    `samplers.factorization.row_kernels.RowPenalty`. least: float32, lower bound of factors.
+    sums: float64 (D, 2), over the entries on all machines.
+    entries: int64 (D,), number of these entries.
+    place: index of the factor, `biased` if it is a bias; the tile has the factors of the other side.
+    penalty: `samplers.factorization.row_kernels.RowPenalty`.
+    least: float32, lower bound of factors.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):

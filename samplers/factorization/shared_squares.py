@@ -19,9 +19,11 @@ def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, s
     """Set sums, float64 (D, R), to this machine's part of b - (A - lambda I) w for each row; returns the sum of squared
     residuals.
 
-    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
-    `als.ImplicitConfidences`. gram: float32 (R, R), part of G, or (0, 0) for 0. rows: float32 (D, R). others: float32
-    (I, R), indexed by `columns`.
+    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,).
+    confidences: `als.ImplicitConfidences`.
+    gram: float32 (R, R), part of G, or (0, 0) for 0.
+    rows: float32 (D, R).
+    others: float32 (I, R), indexed by `columns`.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -50,15 +52,16 @@ def multiply_rows(offsets, columns, values, confidences, gram, directions, other
 def begin(sums, rows, left, directions, entries, fixed, penalty):
     """Set the residual b - A w (`left`) and the first direction, float32 (D, R) both.
 
-    sums: result of `open_rows`, summed over all machines. entries: int64 (D,), number of entries of each row on all
-    machines. fixed: index of the factor that is not changed, or -1. penalty:
-    `samplers.factorization.row_kernels.RowPenalty`.
+    sums: result of `open_rows`, summed over all machines.
+    entries: int64 (D,), number of entries of each row on all machines.
+    fixed: index of the factor that is not changed, or -1.
+    penalty: `samplers.factorization.row_kernels.RowPenalty`.
     """
     for d in range(entries.size):
         regularization = row_penalty(penalty, max(entries[d], 1))
         for k in range(rows.shape[1]):
             left[d, k] = sums[d, k] - regularization * rows[d, k]
-        if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
+        if fixed >= 0:  # one of the first two places is fixed at 1, the other is the bias
             bias = 1 - fixed
             left[d, bias] = sums[d, bias] - regularization * penalty.of_biases * rows[d, bias]
             left[d, fixed] = 0.0
@@ -71,7 +74,7 @@ def step(sums, rows, left, directions, entries, fixed, penalty):
     """Take a step along each direction, and compute the next direction.
 
     sums: result of `multiply_rows`, summed over all machines; set to A times the direction. See `begin` for the other
-    arrays.
+        arrays.
     """
     for d in range(entries.size):
         image, before = sums[d], dot(left[d], left[d])

@@ -41,8 +41,11 @@ _LEAST = np.float32(1e-12)  # lower bound of a sum of squares
 class SplashFactorization(StochasticProgram):
     """Stochastic program with shared item vectors.
 
-    rank: R. regularization: lambda. rate: initial learning rate. center: subtract the mean of all ratings. unit: unit
-    of the ratings, see `samplers.factorization.rating_units`.
+    rank: R.
+    regularization: lambda.
+    rate: initial learning rate.
+    center: subtract the mean of all ratings.
+    unit: unit of the ratings, see `samplers.factorization.rating_units`.
     """
 
     maps: Sequence[str] = ("squared_error",)
@@ -258,8 +261,8 @@ def solve_user(element, shared, local):
 def solve(gram, right):
     """Solve a symmetric positive definite system by Cholesky factorization, in place.
 
-    gram: float64 (R, R); its lower half is read, and overwritten by the factor. right: float64 (R,), overwritten by the
-    solution.
+    gram: float64 (R, R); its lower half is read, and overwritten by the factor.
+    right: float64 (R,), overwritten by the solution.
     """
     for k in range(right.size):
         for column in range(k + 1):

@@ -11,14 +11,14 @@ from blocks.compiled import inlined, unmanaged_kernel
 from samplers.factorization.rated_items import RatedItems
 from samplers.factorization.score_tiles import ItemTiles
 
-_GROUP = 64  # scores that are compared together with the lowest of the best
+_GROUP = 64  # number of scores that are compared at once with the lowest of a user's best scores
 
 
 class TopItems(NamedTuple):
     """The best T items of n users, best first.
 
-    items: int64 (n, T), indices of items, -1 where there are no more. scores: float32 (n, T), -inf where there are no
-    more.
+    items: int64 (n, T), indices of items, -1 where there are no more.
+    scores: float32 (n, T), -inf where there are no more.
     """
 
     items: np.ndarray
@@ -34,7 +34,9 @@ class TopItems(NamedTuple):
 class CandidateItems:
     """Items that can be recommended.
 
-    factors: float32 (I, R) of all items. biases: float32 (I,). items: int64 (C,), indices of the candidates, ascending.
+    factors: float32 (I, R) of all items.
+    biases: float32 (I,).
+    items: int64 (C,), indices of the candidates, ascending.
     scale: float32 (I,), multiplies the factors of each item; None for 1.
     """
 
@@ -48,7 +50,8 @@ class CandidateItems:
     def best(self, factors: np.ndarray, top: int, seen: RatedItems | None = None) -> TopItems:
         """Return the `top` candidates with the highest scores of users; of equal scores, the first item's is higher.
 
-        factors: float (n, R), factors of the users. seen: items of each user to leave out.
+        factors: float (n, R), factors of the users.
+        seen: items of each user to leave out.
         """
         size = len(factors)
         found = TopItems(np.full((size, top), -1), np.full((size, top), -np.inf, np.float32))
@@ -70,9 +73,9 @@ class CandidateItems:
 def keep_best(scores, first, count, offsets, seen, items, best):
     """Update the best items of some users by the scores of a tile of items.
 
-    scores: float32 (., C), of `count` items from `first` on; changed to -inf for seen items. offsets: int64 (n+1,),
-    where each user's items in seen, int64 (N,), start. items: int64 (n, T) and best: float32 (n, T), a heap for each
-    user, whose first item is the worst; updated.
+    scores: float32 (., C), of `count` items from `first` on; changed to -inf for seen items.
+    offsets: int64 (n+1,), where each user's items in seen, int64 (N,), start.
+    items: int64 (n, T) and best: float32 (n, T), a heap for each user, whose first item is the worst; updated.
     """
     for user in range(items.shape[0]):
         row, heap, kept = scores[user, :count], best[user], items[user]

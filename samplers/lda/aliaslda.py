@@ -27,9 +27,14 @@ from samplers.lda.word_topic_rows import decrease, increase, row_count
 def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments. word_tables: the tables of all words or, in place,
-    space for a single table, which is rebuilt for every token in O(K). scratch: TableScratch. alpha: float64 (K,).
-    steps: number of proposals per token. key: key of the random stream; 3 draws per proposal.
+    See `samplers.lda.document_kernels` for the other arguments.
+
+    word_tables: the tables of all words or, in place, space for a single table, which is rebuilt for every token in
+        O(K).
+    scratch: AliasTableScratch.
+    alpha: float64 (K,).
+    steps: number of proposals per token.
+    key: key of the random stream; 3 draws per proposal.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]

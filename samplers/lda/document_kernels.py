@@ -24,9 +24,13 @@ from samplers.lda.word_topic_rows import clear_row, decrease, increase
 class DocumentCell(NamedTuple):
     """The documents of a block, and the range of their tokens to sample.
 
-    offsets: int64 (D+1,), start of each document in the block's arrays. topics: topic type (N,), current topic of each
-    token. words: uint32 (N,), word of each token. positions: uint32 (N,), word-major positions, ascending within a
-    document. state: topic type (rows, 1). base: row of position 0. first, last: range of positions in the cell.
+    offsets: int64 (D+1,), start of each document in the block's arrays.
+    topics: topic type (N,), current topic of each token.
+    words: uint32 (N,), word of each token.
+    positions: uint32 (N,), word-major positions, ascending within a document.
+    state: topic type (rows, 1).
+    base: row of position 0.
+    first, last: range of positions in the cell.
     """
 
     offsets: np.ndarray
@@ -42,10 +46,13 @@ class DocumentCell(NamedTuple):
 class DocumentCountsScratch(NamedTuple):
     """Working memory of one worker: the counts of the open document, and the summary row.
 
-    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), starts with the topics whose counts are not 0.
-    places: int32 (K,), index of each topic in `present`. summary: float64 (K,), n_k + V*beta. weights: float64 (K,),
-    cumulative weights of a sampler. of_topics, scales: float64 (K,), per-topic data of a sampler. row_topics,
-    row_counts: int32 (K+1,), topics and counts of a word's row.
+    topics: int32 (K,), n_kd, 0 between documents.
+    present: int32 (K+1,), starts with the topics whose counts are not 0.
+    places: int32 (K,), index of each topic in `present`.
+    summary: float64 (K,), n_k + V*beta.
+    weights: float64 (K,), cumulative weights of a sampler.
+    of_topics, scales: float64 (K,), per-topic data of a sampler.
+    row_topics, row_counts: int32 (K+1,), topics and counts of a word's row.
     """
 
     topics: np.ndarray
@@ -125,8 +132,10 @@ def add_token(topics, present, places, size, summary, topic):
 
 @unmanaged_kernel
 def find_words(words, word_offsets, position_words):
-    """Set the word at each position of the given words, uint32 (n,). word_offsets: int64 (n+1,), start of each word's
-    positions."""
+    """Set the word at each position of the given words, uint32 (n,).
+
+    word_offsets: int64 (n+1,), start of each word's positions.
+    """
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
             position_words[position] = words[i]
@@ -135,7 +144,9 @@ def find_words(words, word_offsets, position_words):
 @unmanaged_kernel
 def order_tokens(state, base, positions, position_words, topics, words, counted):
     """Set the `topics` and `words` of tokens, given their positions, uint32 (n,), and the word at each position.
-    counted: topic type (N,), set at these positions."""
+
+    counted: topic type (N,), set at these positions.
+    """
     for token in range(positions.size):
         position = positions[token]
         words[token] = position_words[position]
@@ -146,8 +157,9 @@ def order_tokens(state, base, positions, position_words, topics, words, counted)
 def aggregate_words(state, base, counted, words, word_offsets, rows):
     """Update the rows of some words of a block to the current topics of their tokens.
 
-    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), start of
-    each word's word-major positions.
+    counted: topic type (N,), set to the topics in the state.
+    words: uint32 (n,).
+    word_offsets: int64 (n+1,), start of each word's word-major positions.
     """
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
@@ -160,8 +172,10 @@ def aggregate_words(state, base, counted, words, word_offsets, rows):
 
 @unmanaged_kernel
 def count_words(state, bases, run_offsets, blocks, starts, lengths, rows, first):
-    """Recount the rows of some words, given their runs (see `samplers.lda.token_kernels`). first: rank of the first
-    word."""
+    """Recount the rows of some words, given their runs (see `samplers.lda.token_kernels`).
+
+    first: rank of the first word.
+    """
     for w in range(run_offsets.size - 1):
         clear_row(rows, first + w)
         for run in range(run_offsets[w], run_offsets[w + 1]):

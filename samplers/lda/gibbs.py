@@ -18,8 +18,11 @@ from samplers.lda.word_topic_rows import decrease, increase, nonzeros
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments. alpha: float64 (K,). key: key of the random stream; one
-    draw per token. word_prior: `samplers.lda.word_prior.WordPrior`, or None.
+    See `samplers.lda.document_kernels` for the other arguments.
+
+    alpha: float64 (K,).
+    key: key of the random stream; one draw per token.
+    word_prior: `samplers.lda.word_prior.WordPrior`, or None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary
@@ -64,8 +67,10 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key, word_prior=None)
 def draw_topic(of_document, of_word, summary, alpha, beta, cumulated, u):
     """Draw the topic of a token that was removed from all counts, using a uniform number u.
 
-    of_document: int32 (K,), n_kd^-. of_word: float64 (K,), n_kw^-. summary: float64 (K,), n_k^- + V*beta. cumulated:
-    float64 (K,), set to the cumulative sums.
+    of_document: int32 (K,), n_kd^-.
+    of_word: float64 (K,), n_kw^-.
+    summary: float64 (K,), n_k^- + V*beta.
+    cumulated: float64 (K,), set to the cumulative sums.
     """
     total = 0.0
     for k in range(alpha.size):

@@ -148,7 +148,10 @@ def digamma(x):
 
 @kernel
 def digamma_rise(counts, times, weight):
-    """Return sum_i times_i * (psi(counts_i + weight) - psi(weight)); counts, times: int64 (n,)."""
+    """Return sum_i times_i * (psi(counts_i + weight) - psi(weight)).
+
+    counts, times: int64 (n,).
+    """
     base, rise = digamma(weight), 0.0
     for i in range(counts.size):
         rise += times[i] * (digamma(counts[i] + weight) - base)
@@ -159,8 +162,10 @@ def digamma_rise(counts, times, weight):
 def improve_prior(prior, outcomes, observed, bounds):
     """Do one step of Minka's fixed-point iteration; returns the largest relative change of a weight.
 
-    prior: float64 (P,), updated: a weight for each outcome, or (1,), a weight common to all outcomes. outcomes: number
-    of outcomes. observed: Observed, with the counts of P parameters. bounds: Bounds.
+    prior: float64 (P,), updated: a weight for each outcome, or (1,), a weight common to all outcomes.
+    outcomes: number of outcomes.
+    observed: DirichletMultinomialCounts of P parameters.
+    bounds: PriorWeightBounds.
     """
     share = outcomes / prior.size
     fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)

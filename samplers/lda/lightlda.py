@@ -58,8 +58,8 @@ class ProposalBatch(NamedTuple):
     Proposals are drawn and counts looked up for many tokens at once, so that many memory reads overlap. This is
     possible because word proposals do not depend on earlier tokens, and document proposals, which do, rarely change.
 
-    topics, counts: int64 (B,), topic of each token and its n_kw. word, word_counts, document, document_counts: int64
-    (B, steps), proposed topics and their n_kw.
+    topics, counts: int64 (B,), topic of each token and its n_kw.
+    word, word_counts, document, document_counts: int64 (B, steps), proposed topics and their n_kw.
     """
 
     topics: np.ndarray
@@ -74,10 +74,16 @@ class ProposalBatch(NamedTuple):
 def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments. word_tables: the tables of all words or, in place,
-    space for a single table, which is rebuilt for every token in O(K). scratch: TableScratch. prior: prior of the
-    topics in a document; alpha: the same prior as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps: number of
-    word proposals, document proposals, or pairs of both, per token. key: key of the random stream; 4 draws per step.
+    See `samplers.lda.document_kernels` for the other arguments.
+
+    word_tables: the tables of all words or, in place, space for a single table, which is rebuilt for every token in
+        O(K).
+    scratch: AliasTableScratch.
+    prior: prior of the topics in a document.
+    alpha: the same prior as float64 (K,).
+    proposal: CYCLE, WORD or DOCUMENT.
+    steps: number of word proposals, document proposals, or pairs of both, per token.
+    key: key of the random stream; 4 draws per step.
     """
     size = 1 if in_place else BATCH
     topics, own_counts = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -165,8 +171,10 @@ def propose(chain, batch, document, first, after, draw):
 
 @inlined
 def sample_token(chain, batch, i, document, token, draw):
-    """Remove a token, accept or reject its proposals batch.word[i] and batch.document[i], and add it back; returns
-    whether its topic changed."""
+    """Remove a token, accept or reject its proposals batch.word[i] and batch.document[i], and add it back.
+
+    Returns whether its topic changed.
+    """
     cell, alpha, beta, weights, old = chain.cell, chain.alpha, chain.beta, chain.tables.weights, batch.topics[i]
     topics, summary = chain.counts.topics, chain.counts.summary
     topics[old] -= 1

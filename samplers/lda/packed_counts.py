@@ -98,7 +98,7 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
     lengths = [
         _LARGE,
         *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES)),
-    ]  # each of these takes one more byte
+    ]  # a distance or count takes one more byte for each of these that it reaches
     large = sum((1.0 - present) ** least + (counts > least) for least in lengths)
     return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)
 

@@ -1,11 +1,11 @@
 """Document-major LDA on a ring of machines whose model is a mean over the states of the chain.
 
-See `samplers.lda.running_mean`. The row of a word counts the tokens of all machines when its slice has visited all of
-them, so the last machine of the trip takes the row in. This is another machine in each iteration. So each of R machines
-holds the terms of every R-th iteration, and the mean is the sum of their parts, which are added when a model is
+See `samplers.lda.running_mean`. A word's row counts the tokens of all machines once its slice has visited all of them,
+so the last machine on the trip updates its means with the row. In each iteration this is a different machine. So each
+of R machines holds the terms of every R-th iteration, and the mean is the sum over machines, computed when a model is
 written:
 
-    mean_T = sum_t kept(t, T) * rho_t * n_t,   kept(t, T) = prod_{u=t+1..T} (1 - rho_u)
+mean_T = sum_t kept(t, T) * rho_t * n_t,   kept(t, T) = prod_{u=t+1..T} (1 - rho_u)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from samplers.lda.word_topic_rows import WordTopicRows, nonzeros
 
 
 def kept(since: int, iteration: int) -> float:
-    """Return the fraction of a mean that later states have left of it after some more iterations."""
+    """Return the factor by which the states after iteration `since` have reduced the weight of a mean."""
     return math.prod((since + i) / (iteration + i) for i in range(DECAY + 1))
 
 
@@ -95,7 +95,7 @@ class RingRunningMeanLda(RingDocumentMajorLda, RunningMeanLda):
             super().export(sweep, shared, directory)
             return
         means, word = np.zeros((self.dataset.vocabulary_size, self.topics), np.float32), 0
-        for sizes, rows, scale in sweep(self.mean_parts):  # all words of one machine, then those of the next
+        for sizes, rows, scale in sweep(self.mean_parts):  # all words of one machine, then those of the next machine
             add_rows(sizes, rows, scale[0], means[word : word + sizes.size])
             word = (word + sizes.size) % len(means)
         self.write(sweep, shared, directory, mean_totals(means), self._by_slice(means))
@@ -110,9 +110,10 @@ class RingRunningMeanLda(RingDocumentMajorLda, RunningMeanLda):
 def take_in_rows(rows, first, counts, means, keep, rate):
     """Update the means of words with their rows: means = keep * means + rate * n.
 
-    rows: `samplers.lda.word_topic_rows.WordTopicRows`. first: rank of the first word. counts:
-    `samplers.lda.document_kernels.DocumentCountsScratch`, whose `row_topics` and `row_counts` are overwritten. means:
-    float32 (W, K).
+    rows: `samplers.lda.word_topic_rows.WordTopicRows`.
+    first: rank of the first word.
+    counts: `samplers.lda.document_kernels.DocumentCountsScratch`, whose `row_topics` and `row_counts` are overwritten.
+    means: float32 (W, K).
     """
     kept_share, share = np.float32(keep), np.float32(rate)
     for w in range(means.shape[0]):
@@ -124,7 +125,10 @@ def take_in_rows(rows, first, counts, means, keep, rate):
 
 @kernel
 def add_rows(sizes, rows, scale, means):
-    """Add the counts of words, multiplied by `scale`, to float32 (W, K). sizes, rows: results of `mean_rows`."""
+    """Add the counts of words, multiplied by `scale`, to float32 (W, K).
+
+    sizes, rows: results of `mean_rows`.
+    """
     share, i = np.float32(scale), 0
     bits = (rows & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.float32)
     for w in range(sizes.size):

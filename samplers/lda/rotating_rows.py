@@ -36,10 +36,12 @@ _SPREAD = 16  # at most this many tokens per topic on average; otherwise an alia
 class RotatingRowScratch(NamedTuple):
     """Working memory of a worker.
 
-    counted: COUNT (K,), counts of the current row, 0 between words. marks: uint64 (ceil(K / 64),), one bit for each
-    topic that may have a count; groups: uint64 (ceil(K / 4096),), one bit for each nonzero mark. topics, counts: int32
-    (K,), the listed topics and their counts. order, shares, entries: int32, float64 and uint64 (K,), for an alias
-    table. tokens: uint32 (MOST_SPREAD,), topic of each token.
+    counted: COUNT (K,), counts of the current row, 0 between words.
+    marks: uint64 (ceil(K / 64),), one bit for each topic that may have a count.
+    groups: uint64 (ceil(K / 4096),), one bit for each nonzero mark.
+    topics, counts: int32 (K,), the listed topics and their counts.
+    order, shares, entries: int32, float64 and uint64 (K,), for an alias table.
+    tokens: uint32 (MOST_SPREAD,), topic of each token.
     """
 
     counted: np.ndarray
@@ -113,7 +115,10 @@ def close_row(size, work, data, at):
 
 @unmanaged_kernel
 def recount_run(rows, work):
-    """Count tokens under their current topics if the row counts them under others. rows: state of the tokens."""
+    """Count tokens under their current topics if the row counts them under others.
+
+    rows: state of the tokens.
+    """
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, last]), np.int64(rows[i, 0])
@@ -127,8 +132,11 @@ def recount_run(rows, work):
 def walk_run(rows, prior, totals, counted, key, draw):
     """Walk the proposals of tokens and return how many changed topic.
 
-    The final topic replaces the first proposal, as counts must not change meanwhile. rows: state of the tokens. totals:
-    `two_phase.TopicTotals`. draw: index of the first of M draws per token.
+    The final topic replaces the first proposal, as counts must not change meanwhile.
+
+    rows: state of the tokens.
+    totals: `two_phase.TopicTotals`.
+    draw: index of the first of M draws per token.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1 - SPARE)
     for i in range(rows.shape[0]):
@@ -174,8 +182,9 @@ def draw_token(work, size, tokens, spread, x, random):
 def draw_run(rows, size, work, tokens, spread, prior, key, draw):
     """Draw new proposals for tokens from `n_kw^- + beta`.
 
-    tokens: number of the word's tokens on all machines. spread: whether their topics are in `work.tokens`; otherwise an
-    alias table is in `work.entries`. draw: index of the first of M draws per token.
+    tokens: number of the word's tokens on all machines.
+    spread: whether their topics are in `work.tokens`; otherwise an alias table is in `work.entries`.
+    draw: index of the first of M draws per token.
     """
     others = np.float64(tokens - 1)
     stretch = tokens / max(others, 1.0)
@@ -234,9 +243,10 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, passage, work
     """Run the word phase for the words of a part, from their arrived rows to new rows, and return how many tokens
     changed topic.
 
-    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.token_kernels`. passage:
-    `ooc.ring.packet_slots.PartInTransit`. common: prior of words without one of their own in word_prior, a WordPrior of
-    these words or None. totals: `two_phase.TopicTotals`.
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.token_kernels`.
+    passage: `ooc.ring.packet_slots.PartInTransit`.
+    common: prior of words without one of their own in word_prior, a WordPrior of these words or None.
+    totals: `two_phase.TopicTotals`.
     """
     arrived, leaving, left = passage
     changed, at, to = 0, 0, 0
@@ -267,7 +277,8 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, passage, work
 def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work):
     """Add the tokens of this machine to the rows of a part's words, under the topics in the tokens' last column.
 
-    arrived: rows, empty on the first machine. Returns the number of bytes written.
+    arrived: rows, empty on the first machine.
+    Returns the number of bytes written.
     """
     at, to, last = 0, 0, state.shape[1] - 1
     for w in range(run_offsets.size - 1):
@@ -288,8 +299,10 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 @kernel
 def rows_likelihood(data, words, prior, word_prior=None):
     """Return the word part of the joint log-likelihood of `words` rows without its topic terms, and the total number of
-    topics over words. prior: symmetric prior of words without one of their own in word_prior, a WordPrior of these
-    words or None."""
+    topics over words.
+
+    prior: symmetric prior of words without one of their own in word_prior, a WordPrior of these words or None.
+    """
     weight = prior_weight(prior, 0)
     from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
@@ -309,8 +322,9 @@ def rows_likelihood(data, words, prior, word_prior=None):
 
 @kernel
 def unpack_rows(data, words, sizes, rows):
-    """Unpack `words` rows to sizes, uint32 (W,), and rows in the form of `groups.group_row`, uint64; returns the total
-    number of entries."""
+    """Unpack `words` rows to sizes, uint32 (W,), and rows in the form of `samplers.lda.token_kernels.group_row`,
+    uint64; returns the total number of entries.
+    """
     at, filled = 0, 0
     for w in range(words):
         end, topic, first = at + SIZE_BYTES + read_size(data, at), np.int64(-1), filled
@@ -326,8 +340,10 @@ def unpack_rows(data, words, sizes, rows):
 
 @kernel
 def load_rows(data, rows, first, words):
-    """Set the rows of some words (`samplers.lda.word_topic_rows`) to the arrived rows. first: rank of the first
-    word."""
+    """Set the rows of some words (`samplers.lda.word_topic_rows`) to the arrived rows.
+
+    first: rank of the first word.
+    """
     at = 0
     for word in range(first, first + words):
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
@@ -341,8 +357,10 @@ def load_rows(data, rows, first, words):
 
 @kernel
 def pack_rows(rows, first, words, counts, leaving, work):
-    """Write the rows of some words to `leaving`; returns the number of bytes written. counts:
-    `samplers.lda.document_kernels.DocumentCountsScratch`, whose `row_topics` and `row_counts` are overwritten."""
+    """Write the rows of some words to `leaving`; returns the number of bytes written.
+
+    counts: `samplers.lda.document_kernels.DocumentCountsScratch`, whose `row_topics` and `row_counts` are overwritten.
+    """
     to = 0
     for word in range(first, first + words):
         for i in range(nonzeros(rows, word, counts.row_topics, counts.row_counts)):

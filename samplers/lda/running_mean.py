@@ -103,7 +103,10 @@ def take_in(rows, means, rate):
 @kernel
 def mean_rows(means, least):
     """Return the rows of words, float32 (W, K), in the form of `samplers.lda.token_kernels.word_rows`, with the bits of
-    float32 as counts. least: minimum of a count in the rows."""
+    float32 as counts.
+
+    least: minimum of a count in the rows.
+    """
     bits = means.view(np.uint32)
     sizes = np.zeros(means.shape[0], np.uint32)
     for w in range(means.shape[0]):

@@ -49,8 +49,9 @@ _LEAST_TOTAL = np.float32(1e-30)  # minimum sum of gammas that is used as a divi
 class DocumentMixtures(NamedTuple):
     """Expected topic counts n_kd of the documents of a block.
 
-    sizes: uint32 (D,), number of topics of document d. topics: topic type (N,) and counts: float32 (N,), a document's
-    topics, stored at the positions of its tokens. documents: uint32 (N,), the document at each word-major position.
+    sizes: uint32 (D,), number of topics of document d.
+    topics: topic type (N,) and counts: float32 (N,), a document's topics, stored at the positions of its tokens.
+    documents: uint32 (N,), the document at each word-major position.
     """
 
     sizes: np.ndarray
@@ -71,8 +72,8 @@ def find_documents(offsets, positions, first, last, documents):
 def fold_documents(offsets, positions, position_rows, first, last, estimate, mixtures):
     """Set the mixtures of the documents from first to last of a block; returns the number of their tokens with rows.
 
-    offsets: int64 (D+1,), start of each document in `positions`, uint32 (N,). position_rows: uint32 (N,), row of the
-    word at each position, or NO_ROW.
+    offsets: int64 (D+1,), start of each document in `positions`, uint32 (N,).
+    position_rows: uint32 (N,), row of the word at each position, or NO_ROW.
     """
     memory, tokens = new_memory(offsets, first, last, estimate), np.int64(0)
     for d in range(first, last):
@@ -89,9 +90,11 @@ def fold_documents(offsets, positions, position_rows, first, last, estimate, mix
 def draw_documents(state, base, offsets, positions, position_rows, first, last, estimate, prior, drawn, key):
     """Draw the topics of all tokens of the documents from first to last of a block, given the estimate.
 
-    state: topic type (rows, columns), set. base: row of position 0. prior: Prior of the K topics. drawn: int64 (K,),
-    incremented by the number of draws of each topic. key: key of the random stream; one draw per position. For the
-    other arrays see `fold_documents`.
+    state: topic type (rows, columns), set.
+    base: row of position 0.
+    prior: GroupPrior of the K topics.
+    drawn: int64 (K,), incremented by the number of draws of each topic.
+    key: key of the random stream; one draw per position. For the other arrays see `fold_documents`.
     """
     memory = new_memory(offsets, first, last, estimate)
     width = memory.likely.size
@@ -121,8 +124,9 @@ def draw_documents(state, base, offsets, positions, position_rows, first, last, 
 def _set_gammas(word, j, counts, memory, gammas):
     """Set `gammas` to the unnormalized gamma of a token over the kept topics of its document; returns their sum.
 
-    word: row of the word, or NO_ROW. j: index of the word among the document's words with rows. counts: counts of the
-    kept topics.
+    word: row of the word, or NO_ROW.
+    j: index of the word among the document's words with rows.
+    counts: counts of the kept topics.
     """
     total = np.float32(0.0)
     if word == np.int64(NO_ROW):
@@ -142,15 +146,20 @@ def _set_gammas(word, j, counts, memory, gammas):
 
 @inlined
 def _without_own(gamma, own, count, alpha):
-    """Return an unnormalized gamma as if the token were not in its document. own: normalizing factor of the gammas."""
+    """Return an unnormalized gamma as if the token were not in its document.
+
+    own: normalizing factor of the gammas.
+    """
     return gamma * ((max(count - gamma * own, np.float32(0.0)) + alpha) / (count + alpha))
 
 
 class Scvb0Scratch(NamedTuple):
     """Working memory of `count_words`, for K topics at the depth that is learned, and K_0 topics at depth 0.
 
-    expected: float32 (K,), 0 between words. seen: int64 (K+1,), starts with the topics that are not 0. gammas: float32
-    (K+1,). ancestors: int64 (K_0,), 1 + the word's entry for each topic, 0 between words.
+    expected: float32 (K,), 0 between words.
+    seen: int64 (K+1,), starts with the topics that are not 0.
+    gammas: float32 (K+1,).
+    ancestors: int64 (K_0,), 1 + the word's entry for each topic, 0 between words.
     """
 
     expected: np.ndarray
@@ -168,10 +177,13 @@ def new_scratch(topics: int, first_topics: int) -> Scvb0Scratch:
 def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, scratch, totals):
     """Add the expected counts of the documents before `last` that have not been counted yet to the rows of words.
 
-    words: uint32 (n,), rows of the words, or NO_ROW. ends: int64 (n,), end of each word's word-major positions. nexts:
-    uint32 (n,), first position of each word that has not been counted yet, advanced. offsets: int64 (D+1,). added:
-    amount that a token adds to a count. totals: float64 (K,), incremented by the sums of gamma. Returns the lowest and
-    the highest index of the arena that changed; if none changed, the size of the arena and -1.
+    words: uint32 (n,), rows of the words, or NO_ROW.
+    ends: int64 (n,), end of each word's word-major positions.
+    nexts: uint32 (n,), first position of each word that has not been counted yet, advanced.
+    offsets: int64 (D+1,).
+    added: amount that a token adds to a count.
+    totals: float64 (K,), incremented by the sums of gamma.
+    Returns the lowest and the highest index of the arena that changed; if none changed, the size of the arena and -1.
     """
     expected, seen, documents = scratch.expected, scratch.seen, mixtures.documents
     lowest, highest = np.int64(estimate.rows.size), np.int64(-1)

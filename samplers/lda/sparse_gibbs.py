@@ -36,9 +36,12 @@ _STRETCH = 64  # topics of a dense row that are summed at once
 def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments. rests: float64 (V,), result of `sum_rests` for each
-    word; unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token. word_prior: WordPrior,
-    or None.
+    See `samplers.lda.document_kernels` for the other arguments.
+
+    rests: float64 (V,), result of `sum_rests` for each word; unused in place.
+    alpha: float64 (K,).
+    key: key of the random stream; 2 draws per token.
+    word_prior: WordPrior, or None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -95,7 +98,9 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prio
 
 @inlined
 def prefetch_rows(rows, word, present, size):
-    """Prefetch what `document_part` will read of a word's row, provided that the document's topics stay the same."""
+    """Prefetch the parts of a word's row that `document_part` will read, assuming that the document's topics do not
+    change until then.
+    """
     if rows.masks[word] == DENSE:
         start = rows.starts[word]
         for i in range(size):
@@ -150,8 +155,10 @@ def place_of(cumulated, size, x):
 
 @unmanaged_kernel
 def draw_rest(rows, word, counts, alpha, beta, x, own):
-    """Return the first topic at which the cumulative sum of a word's alpha_k * phi_k exceeds x. own: see
-    `document_part`."""
+    """Return the first topic at which the cumulative sum of a word's alpha_k * phi_k exceeds x.
+
+    own: see `document_part`.
+    """
     if own[1]:
         return _draw_rest_of(own[0], rows, word, counts.scales, alpha, beta, x)
     if rows.masks[word] == DENSE:
@@ -232,8 +239,11 @@ def smoothing(counts, alpha, beta):
 
 @unmanaged_kernel
 def rest_of_word(rows, word, counts, alpha, beta, rest):
-    """Return sum_k alpha_k * phi_k of a word. counts: Counts with `scales` set. rest: this sum for a word without
-    tokens (`smoothing`)."""
+    """Return sum_k alpha_k * phi_k of a word.
+
+    counts: DocumentCountsScratch with `scales` set.
+    rest: this sum for a word without tokens (`smoothing`).
+    """
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
     if rows.masks[word] == DENSE:
         return dense_rest(rows.dense, rows.starts[word], scales, alpha, beta, 0, alpha.size)

@@ -24,8 +24,10 @@ from samplers.lda.word_topic_rows import decrease, increase, nonzeros
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments. alpha: float64 (K,). key: key of the random stream; one
-    draw per token.
+    See `samplers.lda.document_kernels` for the other arguments.
+
+    alpha: float64 (K,).
+    key: key of the random stream; one draw per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
@@ -97,8 +99,10 @@ def add_terms(beta, topics, summary, alpha, k, smoothing, document):
 
 @inlined
 def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated):
-    """Store the cumulative sums of the word bucket over the row's topics in `cumulated`; returns the total. own: topic
-    under which the row counts the token itself, or -1 if the row does not count it."""
+    """Store the cumulative sums of the word bucket over the row's topics in `cumulated`; returns the total.
+
+    own: topic under which the row counts the token itself, or -1 if the row does not count it.
+    """
     total = 0.0
     for i in range(occurring):
         k = row_topics[i]

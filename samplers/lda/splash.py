@@ -34,8 +34,12 @@ _WORDS = 1 << 12  # number of words whose rows are written at a time
 
 
 class SplashLda(StochasticProgram):
-    """Stochastic LDA program. topics: K. alpha: one value for all topics, or one per topic. beta: prior of words. For
-    the other parameters see `StochasticProgram`."""
+    """Program of the stochastic engine for LDA.
+
+    topics: K.
+    alpha: one value for all topics, or one per topic.
+    beta: prior of words. For the other parameters see `StochasticProgram`.
+    """
 
     maps: Sequence[str] = ("document_likelihood",)
     document_rows = Phase("topics of documents", "block", writes=False)
@@ -179,8 +183,10 @@ class SplashLda(StochasticProgram):
 
 
 class RingSplashLda(GatheredDocuments, SplashLda):
-    """Splash on a ring of machines, each with some of the documents and with the counts of all words. parallelism: one
-    worker per machine by default."""
+    """Splash on a ring of machines, each with some of the documents and with the counts of all words.
+
+    parallelism: one worker per machine by default.
+    """
 
     exported: Sequence[Phase] = (
         GatheredDocuments.document_names,
@@ -212,8 +218,10 @@ def place_of(drawn, sums):
 def topics_of_documents(offsets: np.ndarray, topics: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the topics of documents in the form that `write_model` takes.
 
-    Only the first of each token's ten topics is used, so that the counts of a document add up to its tokens. offsets:
-    int64 (D+1,). topics: topics of all tokens of a block, integers below `count`.
+    Only the first of each token's ten topics is used, so that the counts of a document add up to its tokens.
+
+    offsets: int64 (D+1,).
+    topics: topics of all tokens of a block, integers below `count`.
     """
     mine = topics[offsets[0] : offsets[-1]].astype(np.int64)
     pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * count + mine
@@ -230,7 +238,9 @@ def sizes_of(rows: np.ndarray, count: int) -> np.ndarray:
 @kernel
 def word_likelihood(counts, beta, shares):
     """Return the word part of the joint log-likelihood without its topic terms, and the number of nonzero counts.
-    counts: float64 (V, K), in units of 1 / `shares` token."""
+
+    counts: float64 (V, K), in units of 1 / `shares` token.
+    """
     likelihood, nonzeros = 0.0, 0
     for word in range(counts.shape[0]):
         for topic in range(counts.shape[1]):

@@ -30,8 +30,8 @@ class ExpectedTopicCounts(NamedTuple):
     """Expected counts.
 
     rows: float32, the arena of `samplers.lda.topic_tree`. scale: factor of the rows at tree.depth. shares: float32
-    (T,), 1 / (N_k + V*beta) of the topics at all depths. alpha: float32 (T,). beta: scalar. topics: K_0, number of
-    topics at depth 0. tree: Tree.
+        (T,), 1 / (N_k + V*beta) of the topics at all depths. alpha: float32 (T,). beta: scalar. topics: K_0, number of
+        topics at depth 0. tree: TopicTree.
     """
 
     rows: np.ndarray

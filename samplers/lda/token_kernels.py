@@ -26,9 +26,13 @@ from ooc.rng import uniform
 class GroupPrior(NamedTuple):
     """Prior of the topics in a group: alpha for a document, beta for a word.
 
-    `symmetric_prior` and `weighted_prior` fill all fields; kernels test `symmetric`, never array sizes. symmetric:
-    whether all topics have the same weight. topics: K. total: sum of all weights. weights: float64 (K,), or (1,) if
-    symmetric. cut, alias: alias table of the weights, float64 and uint32 (K,); unused, of size 1, if symmetric.
+    `symmetric_prior` and `weighted_prior` fill all fields; kernels test `symmetric`, never array sizes.
+
+    symmetric: whether all topics have the same weight.
+    topics: K.
+    total: sum of all weights.
+    weights: float64 (K,), or (1,) if symmetric.
+    cut, alias: alias table of the weights, float64 and uint32 (K,); unused, of size 1, if symmetric.
     """
 
     symmetric: bool
@@ -47,8 +51,9 @@ def symmetric_prior(topics: int, weight: float) -> GroupPrior:
 def weighted_prior(weights: np.ndarray, cut: np.ndarray, alias: np.ndarray) -> GroupPrior:
     """Return a prior with a weight for each topic.
 
-    weights: float64 (K,). cut, alias: result of `alias_table(weights)`, passed in because a table of a million topics
-    is built once per iteration, not per part.
+    weights: float64 (K,).
+    cut, alias: result of `alias_table(weights)`, passed in because a table of a million topics is built once per
+        iteration, not per part.
     """
     return GroupPrior(False, weights.size, float(weights.sum()), weights, cut, alias)
 
@@ -57,8 +62,9 @@ class GroupScratch(NamedTuple):
     """Working memory of one worker for groups of up to n tokens. Words with more tokens are not gathered, but walked
     run by run.
 
-    where: int64 (n,), row of each token. topics: topic type (n,), new topics. counts: int32 (K,), number of tokens of
-    each topic in a group, 0 between groups.
+    where: int64 (n,), row of each token.
+    topics: topic type (n,), new topics.
+    counts: int32 (K,), number of tokens of each topic in a group, 0 between groups.
     """
 
     where: np.ndarray
@@ -121,7 +127,8 @@ def count_runs(state, bases, blocks, starts, lengths, counts):
 def initial_topics(state, base, offsets, positions, topics, delta, key):
     """Draw a random topic for every token in part of a block, and write it to all columns of `state`.
 
-    delta: int64 (K,), incremented by the number of tokens of each topic. Returns the number of tokens.
+    delta: int64 (K,), incremented by the number of tokens of each topic.
+    Returns the number of tokens.
     """
     first = offsets[0]
     for token in range(first, offsets[-1]):

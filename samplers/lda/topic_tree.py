@@ -37,11 +37,14 @@ _STEPS, _BINS = 4, 128  # candidates for this minimum: _LEAST times powers of 2 
 class TopicTree(NamedTuple):
     """Arrays of a tree of topics.
 
-    bits: uint32, view of the arena. entries: int64 (V+1,), first entry of each word, and the end. rows, links: int64
-    (L+1,), start in the arena of the rows and of the links of each depth. sizes: int64 (L+1,), number of rows of each
-    depth. topics: int64 (L+2,), first topic of each depth if the topics of all depths are numbered in order, and the
-    end. fanout: maximum number of children of a topic. depth: depth of the topics in use. descendants: number of
-    topics at this depth below one topic at depth 0.
+    bits: uint32, view of the arena.
+    entries: int64 (V+1,), first entry of each word, and the end.
+    rows, links: int64 (L+1,), start in the arena of the rows and of the links of each depth.
+    sizes: int64 (L+1,), number of rows of each depth.
+    topics: int64 (L+2,), first topic of each depth if the topics of all depths are numbered in order, and the end.
+    fanout: maximum number of children of a topic.
+    depth: depth of the topics in use.
+    descendants: number of topics at this depth below one topic at depth 0.
     """
 
     bits: np.ndarray
@@ -68,7 +71,7 @@ def topics_by_depth(topics: int) -> tuple[int, list[int]]:
 
 
 def numbers_of_pair(fanout: int) -> int:
-    """Return how many 32-bit numbers of the arena a pair of a word and a topic with children takes."""
+    """Return how many 32-bit numbers of the arena one pair of a word and a topic with children occupies."""
     return 1 + fanout + LINKS
 
 
@@ -77,8 +80,10 @@ def split_topics(
 ) -> None:
     """Split the topics at tree.depth: create the rows of the next depth.
 
-    scale: factor of the dense rows if the depth is 0; rows of other depths have scale 1. first_topics: K_0. totals:
-    float64, set to the expected counts of the topics at the next depth. key: key of the stream for random shares.
+    scale: factor of the dense rows if the depth is 0; rows of other depths have scale 1.
+    first_topics: K_0.
+    totals: float64, set to the expected counts of the topics at the next depth.
+    key: key of the stream for random shares.
     """
     depth, fanout, pair = tree.depth, tree.fanout, numbers_of_pair(tree.fanout)
     after = tree.rows.size - 1 - depth  # number of splits left, including this one
@@ -135,7 +140,10 @@ def _least_count(counts: np.ndarray, scale: float, most: int) -> tuple[float, in
 
 @kernel
 def count_pairs(counts, scale, bounds, bins):
-    """Add the numbers of expected counts between consecutive bounds to `bins`. bounds: float64, ascending."""
+    """Add the numbers of expected counts between consecutive bounds to `bins`.
+
+    bounds: float64, ascending.
+    """
     for i in range(counts.size):
         count = counts[i] * np.float32(scale)
         if count >= bounds[0]:
@@ -146,7 +154,9 @@ def count_pairs(counts, scale, bounds, bins):
 def bring_together(arena, bits, first, last, topics, scale, least, entries):
     """Replace the dense rows of the words from first to last by entries at the start of the arena.
 
-    topics: K_0. scale: factor of the rows. least: minimum expected count of an entry. Sets entries[first+1 : last+1].
+    topics: K_0.
+    scale: factor of the rows.
+    least: minimum expected count of an entry. Sets entries[first+1 : last+1].
     """
     end = entries[first]
     for word in range(first, last):
@@ -177,8 +187,10 @@ def grow_entries(arena, tree, first, last, totals, key):
 def grow_rows(arena, tree, first, last, least, end, totals, key):
     """Set the links of rows first to last of tree.depth, and the rows of the next depth.
 
-    least: minimum expected count of a pair that gets a row. end: number of rows of the next depth that are set already.
-    totals: float64, expected counts of the topics at the next depth, added to. Returns the new number of rows.
+    least: minimum expected count of a pair that gets a row.
+    end: number of rows of the next depth that are set already.
+    totals: float64, expected counts of the topics at the next depth, added to.
+    Returns the new number of rows.
     """
     fanout, rows, links = tree.fanout, tree.rows[tree.depth], tree.links[tree.depth]
     for row in range(first, last):

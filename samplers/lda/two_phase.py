@@ -51,8 +51,9 @@ COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
 class TopicTotals(NamedTuple):
     """A worker's data of all topics.
 
-    topics: TOTAL (K,). changes: int64 (K,), changes of n_k that are not in `topics`. large: COUNT (K,), all 0 between
-    groups; (1,) if no group is too large for `topics`.
+    topics: TOTAL (K,).
+    changes: int64 (K,), changes of n_k that are not in `topics`.
+    large: COUNT (K,), all 0 between groups; (1,) if no group is too large for `topics`.
     """
 
     topics: np.ndarray
@@ -69,9 +70,11 @@ _ROWS_AHEAD = 128  # number of tokens ahead whose rows are prefetched, so that t
 def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
     """Accept or reject the proposals of the token in a row of `state`, in order; returns the token's new topic.
 
-    prior: Prior. totals: TOTAL (K,). counted: `totals`, or COUNT (K,), with the group's counts at its start. key, draw:
-    key of the random stream, and index of its first draw to use. spare: number of columns of `state` after the
-    proposals.
+    prior: GroupPrior.
+    totals: TOTAL (K,).
+    counted: `totals`, or COUNT (K,), with the group's counts at its start.
+    key, draw: key of the random stream, and index of its first draw to use.
+    spare: number of columns of `state` after the proposals.
     """
     start = np.int64(state[row, 0])
     current = start
@@ -93,8 +96,12 @@ def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
 def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
     """Write the group's new topics, clear the counts of its old topics, and draw new proposals from `n_k^- + prior`.
 
-    state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
-    key of the random stream, and index of the first of its M*n draws to use. spare: see `accept_token`.
+    state: changed at base + rows[:n].
+    topics: topic type (n,).
+    prior: GroupPrior.
+    counted: TOTAL or COUNT (K,).
+    key, draw: key of the random stream, and index of the first of its M*n draws to use.
+    spare: see `accept_token`.
     """
     proposals = state.shape[1] - 1 - spare
     others = topics.size - 1
@@ -117,8 +124,10 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
 
 @inlined
 def move_token(totals, changes, old, new):
-    """Record in the changes (see TopicTotals) that a token moves to another topic. Returns whether the topics
-    differ."""
+    """Record in the changes (see TopicTotals) that a token moves to another topic.
+
+    Returns whether the topics differ.
+    """
     change_count(totals, changes, np.int64(old), -1)
     change_count(totals, changes, np.int64(new), 1)
     return old != new
@@ -144,12 +153,15 @@ def _prefetch_totals(state, row, totals):
 def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw, spare=0):
     """Take one step on a group of tokens: count the topics, accept or reject proposals, draw new proposals.
 
-    state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens
-    that follow the group, for prefetching. topics: topic type (n,), working memory. prior: Prior. totals, changes:
-    `topics` and `changes` of TopicTotals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key,
-    draw: key `topics` and `changes` of TopicTotals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens.
-    key, draw: key of the random stream, and index of the first of its 2*M*n draws to use. Returns how many tokens
-    changed topic.
+    state: changed at base + rows[:n].
+    rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens that follow the group, for
+        prefetching.
+    topics: topic type (n,), working memory.
+    prior: GroupPrior.
+    totals, changes: `topics` and `changes` of TopicTotals.
+    counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens.
+    key, draw: key of the random stream, and index of the first of its 2*M*n draws to use.
+    Returns how many tokens changed topic.
     """
     far = prior.topics > _FAR
     proposals = state.shape[1] - 1 - spare
@@ -177,7 +189,10 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
 
 @unmanaged_kernel
 def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
-    """Take one step on a group of any size, as `sample_group` does. totals: Totals."""
+    """Take one step on a group of any size, as `sample_group` does.
+
+    totals: TopicTotals.
+    """
     known, changes = totals.topics, totals.changes
     if topics.size > MOST_COUNTED:
         return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw, spare)
@@ -189,7 +204,9 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
     """Take one step on a word that is too frequent to gather, as `sample_group` does, walking its tokens run by run.
 
     The topic of another token is drawn from the word's counts, by an alias table of its topics, instead of by position.
-    counts: int32 (K,), working memory, all 0 before and after. totals: Totals, with `large` for all topics.
+
+    counts: int32 (K,), working memory, all 0 before and after.
+    totals: TopicTotals, with `large` for all topics.
     """
     proposals = np.uint64(state.shape[1] - 1)
     tokens = word_tokens(lengths)
@@ -215,7 +232,10 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
 
 @unmanaged_kernel
 def count_run(rows, topics, counted):
-    """Add the topics of tokens to `counted`, COUNT (K,). rows: state of the tokens."""
+    """Add the topics of tokens to `counted`, COUNT (K,).
+
+    rows: state of the tokens.
+    """
     for i in range(rows.shape[0]):
         if topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
             prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
@@ -226,9 +246,13 @@ def count_run(rows, topics, counted):
 def accept_run(rows, prior, totals, counts, found, size, key, draw):
     """Accept or reject the proposals of tokens, and store new topics in place of proposals.
 
-    Old topics stay in place, as they are still needed. rows: state of the tokens. counts: int32 (K,), added to. found:
-    uint32 (K,), topics counted so far, `size` of them. draw: index of the first of M draws per token. Returns how many
-    tokens changed topic, and the new size.
+    Old topics stay in place, as they are still needed.
+
+    rows: state of the tokens.
+    counts: int32 (K,), added to.
+    found: uint32 (K,), topics counted so far, `size` of them.
+    draw: index of the first of M draws per token.
+    Returns how many tokens changed topic, and the new size.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1)
     for i in range(rows.shape[0]):
@@ -263,11 +287,13 @@ def alias_columns(found, counts):
 
 @unmanaged_kernel
 def draw_run(rows, columns, counts, others, prior, counted, key, draw):
-    """Write the new topics of tokens, clear the counts of their old topics, and draw new proposals from
-    `n_k^- + prior`.
+    """Write the new topics of tokens, clear the counts of their old topics, and draw new proposals from     `n_k^- +
+    prior`.
 
-    rows: state of the tokens after `accept_run`. columns, counts: see `draw_other`. others: number of the word's other
-    tokens. draw: index of the first of M draws per token.
+    rows: state of the tokens after `accept_run`.
+    columns, counts: see `draw_other`.
+    others: number of the word's other tokens.
+    draw: index of the first of M draws per token.
     """
     for i in range(rows.shape[0]):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
@@ -293,7 +319,8 @@ def draw_run(rows, columns, counts, others, prior, counted, key, draw):
 def draw_other(columns, counts, own, u):
     """Return the topic of a random token of the word, or -1 if it is the token itself, which has topic `own`.
 
-    columns: COLUMN (n,), alias table of the counts, int32 (K,), of all tokens of the word. u: uniform number.
+    columns: COLUMN (n,), alias table of the counts, int32 (K,), of all tokens of the word.
+    u: uniform number.
     """
     y = u * columns.size
     i = np.uint64(min(int(y), columns.size - 1))
@@ -325,8 +352,9 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, common, totals, key, word_prior=None):
     """Sample the words of a part in order, each over its tokens in all blocks, and return how many changed topic.
 
-    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.token_kernels`. common: prior of words without
-    one of their own in word_prior, a WordPrior of these words or None. Other arrays: see `sample_group`.
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.token_kernels`.
+    common: prior of words without one of their own in word_prior, a WordPrior of these words or None. Other arrays: see
+        `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)

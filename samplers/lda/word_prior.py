@@ -41,8 +41,11 @@ _PAIR = np.dtype([("word", "<u4"), ("topic", "<u4"), ("weight", "<f8")])
 class WordPrior(NamedTuple):
     """The listed pairs of all words, ordered by word and topic, and the working memory of one worker.
 
-    starts: int64 (V+1,), first pair of each word. topics: uint32 (n,). weights: float64 (n,), beta_kw. additions:
-    float64 (n,), beta_kw - beta. of_topics: float64 (K,), 0 except while a word's additions are in use.
+    starts: int64 (V+1,), first pair of each word.
+    topics: uint32 (n,).
+    weights: float64 (n,), beta_kw.
+    additions: float64 (n,), beta_kw - beta.
+    of_topics: float64 (K,), 0 except while a word's additions are in use.
     """
 
     starts: np.ndarray
@@ -57,21 +60,31 @@ class WordPrior(NamedTuple):
 
 
 def pack_pairs(words: np.ndarray, topics: np.ndarray, weights: np.ndarray) -> str:
-    """Return listed pairs as text, for the options of a program. words: original indices."""
+    """Return listed pairs as text, for the options of a program.
+
+    words: original indices.
+    """
     pairs = np.empty(words.size, _PAIR)
     pairs["word"], pairs["topic"], pairs["weight"] = words, topics, weights
     return base64.b64encode(pairs.tobytes()).decode("ascii")
 
 
 def unpack_pairs(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words, topics and weights that were given to `pack_pairs`. Raises ValueError."""
+    """Return the words, topics and weights that were given to `pack_pairs`.
+
+    Raises ValueError.
+    """
     pairs = np.frombuffer(base64.b64decode(text, validate=True), _PAIR)
     return pairs["word"], pairs["topic"], pairs["weight"]
 
 
 def word_prior(text: str, word_ids: np.ndarray, topics: int, beta: float) -> WordPrior:
-    """Return the word prior of a program. word_ids: (V,), original index of each word. topics: K. Raises ValueError if
-    the pairs are not those of such a model."""
+    """Return the word prior of a program.
+
+    word_ids: (V,), original index of each word.
+    topics: K.
+    Raises ValueError if a pair names a word or topic that the model does not have.
+    """
     ranks = np.empty(word_ids.size, np.int64)
     ranks[word_ids] = np.arange(word_ids.size)
     words, of, weights = unpack_pairs(text)
@@ -89,7 +102,10 @@ def added_by_topic(prior: WordPrior) -> np.ndarray:
 
 
 def rows_of_prior(prior: WordPrior, word_ids: np.ndarray) -> TopicCountRows:
-    """Return the additions of all words in the original order. word_ids: (V,), original index of each word."""
+    """Return the additions of all words in the original order.
+
+    word_ids: (V,), original index of each word.
+    """
     order = np.argsort(word_ids)
     sizes = np.diff(prior.starts)[order]
     offsets = np.append(0, np.cumsum(sizes))
@@ -102,7 +118,8 @@ def totals_of_model(
 ) -> dict[str, Any]:
     """Return the arguments of `samplers.topics.model.write_model` that depend on the word prior.
 
-    topic_counts: (K,), without it. word_ids: (V,), original index of each word.
+    topic_counts: (K,), without it.
+    word_ids: (V,), original index of each word.
     """
     if prior is None:
         return {"beta": beta, "topic_counts": topic_counts}
@@ -128,8 +145,8 @@ def draw_anew(
 ) -> None:
     """Draw new topics for the tokens of documents that were drawn topics in which their words cannot occur.
 
-    where: state, base, offsets and positions (`samplers.lda.token_kernels`). key: key of the random stream of the first
-    draws. For the other arguments see `leave_barred`.
+    where: state, base, offsets and positions (`samplers.lda.token_kernels`).
+    key: key of the random stream of the first draws. For the other arguments see `leave_barred`.
     """
     if prior is not None:
         leave_barred(*where, block.words, block.word_offsets, prior, delta, stream_key(int(key), 1))
@@ -138,8 +155,9 @@ def draw_anew(
 class ExpectedPrior:
     """The additions of a word prior as part of the expected counts of `samplers.lda.scvb0`.
 
-    row_of: uint32 (V,), row of each word, or NO_ROW. sizes: number of topics at each depth. Raises RequestError if
-    there are several depths.
+    row_of: uint32 (V,), row of each word, or NO_ROW.
+    sizes: number of topics at each depth.
+    Raises RequestError if there are several depths.
     """
 
     def __init__(self, prior: WordPrior, row_of: np.ndarray, sizes: Sequence[int]) -> None:
@@ -170,7 +188,10 @@ def check_pairs(
     words: np.ndarray, topics: np.ndarray, weights: np.ndarray, *, size: int, vocabulary: list[str]
 ) -> None:
     """Raise RequestError if a pair is invalid or occurs twice, or if a word is left without topics or a topic without
-    words. size: K."""
+    words.
+
+    size: K.
+    """
     if words.size and not 0 <= words.min() <= words.max() < len(vocabulary):
         raise RequestError("the prior has a word that is not in the vocabulary", "Give a column for each word.")
     pairs, times = np.unique(words * size + topics, return_counts=True)
@@ -245,7 +266,7 @@ def prior_of_word(prior, word, common):
     cut, alias = alias_table(weights)
     likeliest = np.argmax(weights)
     for k in range(weights.size):
-        if weights[k] == 0.0 and cut[k] > 0.0:  # rounding of the table: a topic that may not be drawn
+        if weights[k] == 0.0 and cut[k] > 0.0:  # rounding gave a share of the table to a topic that must not be drawn
             cut[k], alias[k] = 0.0, likeliest
     return GroupPrior(not common.symmetric, common.topics, weights.sum(), weights, cut, alias)
 
@@ -261,7 +282,10 @@ def weight_of(prior, word, topic, beta):
 @kernel
 def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, common, word_prior):
     """Return the word part of the joint log-likelihood without its topic terms, and the total number of topics over
-    words. common: prior of words without one of their own in word_prior, a WordPrior of these words or None."""
+    words.
+
+    common: prior of words without one of their own in word_prior, a WordPrior of these words or None.
+    """
     likelihood, nonzeros = 0.0, 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
@@ -283,10 +307,13 @@ def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch,
 def leave_barred(state, base, offsets, positions, words, word_offsets, prior, delta, key):
     """Move the tokens of some documents whose topic has a weight of 0 to another topic, drawn uniformly.
 
-    state: topic type (rows, columns). base: row of position 0. offsets: int64 (D+1,), start of each document in
-    `positions`, uint32. words: uint32 (n,), and word_offsets: int64 (n+1,), start of each word's positions in the
-    block. prior: WordPrior. delta: int64 (K,), changes of the topic counts, added to. key: key of the random stream;
-    one draw per token.
+    state: topic type (rows, columns).
+    base: row of position 0.
+    offsets: int64 (D+1,), start of each document in `positions`, uint32.
+    words: uint32 (n,), and word_offsets: int64 (n+1,), start of each word's positions in the block.
+    prior: WordPrior.
+    delta: int64 (K,), changes of the topic counts, added to.
+    key: key of the random stream; one draw per token.
     """
     for token in range(offsets[0], offsets[-1]):
         position = np.int64(positions[token])
@@ -312,7 +339,7 @@ def with_additions(sizes, rows, floats, prior):
     """Return rows of words with the additions of the prior in their counts, which become the bits of float32.
 
     sizes: uint32 (W,) and rows: uint64 (n,), topic << 32 | count, of the first W words of the prior; the counts are the
-    bits of float32 if `floats`, else integers.
+        bits of float32 if `floats`, else integers.
     """
     size, words = rows.size + prior.starts[sizes.size] - prior.starts[0], sizes.size
     topics, values = np.empty(size, np.uint64), np.zeros(size, np.float32)

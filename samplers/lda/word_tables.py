@@ -30,9 +30,11 @@ _CERTAIN = _CUT - 1  # stands for probability 1: the alias of such an entry is i
 class WordAliasTables(NamedTuple):
     """Alias tables of the words in `rows`; the last one is the smoothing table, whose entries come first.
 
-    weights: float64 (K,). sizes: int32 (V+1,), number of entries of each table. masses: float64 (V+1,), sum of n_kw *
-    weights_k for each word, and last the sum of the weights. entries: uint64 (E,). starts: int64 (V+1,), start of each
-    table in `entries`.
+    weights: float64 (K,).
+    sizes: int32 (V+1,), number of entries of each table.
+    masses: float64 (V+1,), sum of n_kw * weights_k for each word, and last the sum of the weights.
+    entries: uint64 (E,).
+    starts: int64 (V+1,), start of each table in `entries`.
     """
 
     weights: np.ndarray
@@ -65,8 +67,10 @@ def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec
 
 @unmanaged_kernel
 def fill_table(topics, shares, order, size, entries):
-    """Write the alias table (Vose 1991) of the first `size` of `shares`, which are overwritten, to `entries`. order:
-    int32 (size,), working memory: light entries from the front, heavy entries from the back."""
+    """Write the alias table (Vose 1991) of the first `size` of `shares`, which are overwritten, to `entries`.
+
+    order: int32 (size,), working memory: light entries from the front, heavy entries from the back.
+    """
     total = 0.0
     for i in range(size):
         total += shares[i]
@@ -150,8 +154,13 @@ def make_tables(tables, rows, words, scratch):
 
 @inlined
 def choose_word_entry(tables, place, mass, smoothing_mass, key):
-    """Return the entry from which `settle_word` draws a topic of q_w. key: key of the random stream. place: index of
-    the word's table. mass: mass of the sparse part without the token itself. smoothing_mass: mass of smoothing."""
+    """Return the entry from which `settle_word` draws a topic of q_w.
+
+    key: key of the random stream.
+    place: index of the word's table.
+    mass: mass of the sparse part without the token itself.
+    smoothing_mass: mass of smoothing.
+    """
     smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
     source = tables.sizes.size - 1 if smooth else place
     return choose_entry(tables.starts[source], tables.sizes[source], random_bits(key, np.uint64(1)))
@@ -161,8 +170,9 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
 def settle_word(tables, place, chosen, own, own_count, key):
     """Return a topic from q_w, given the entry of `choose_word_entry`, which may not be in the cache.
 
-    own: topic that the table counts one token too often, or -1 for none. own_count: n_kw of this topic in the table. If
-    this topic is drawn from the table, the draw is repeated with probability 1 / own_count.
+    own: topic that the table counts one token too often, or -1 for none.
+    own_count: n_kw of this topic in the table. If this topic is drawn from the table, the draw is repeated with
+        probability 1 / own_count.
     """
     n = np.uint64(1)
     topic = topic_of(tables.entries[chosen], random_bits(key, n))

@@ -23,8 +23,9 @@ _COUNT = (1 << 32) - 1
 class WordTopicRows(NamedTuple):
     """The rows of all words.
 
-    topics: K. masks: int32 (V,), number of slots of a word's table minus 1, or DENSE. starts: int64 (V,), start of the
-    row in `tables`, int64 (E,), or in `dense`, int32 (H,).
+    topics: K.
+    masks: int32 (V,), number of slots of a word's table minus 1, or DENSE.
+    starts: int64 (V,), start of the row in `tables`, int64 (E,), or in `dense`, int32 (H,).
     """
 
     topics: int
@@ -35,8 +36,10 @@ class WordTopicRows(NamedTuple):
 
 
 class WordRowLayout(NamedTuple):
-    """Layout of the rows of words with given frequencies; see WordTopicRows. dense, tables: number of elements of
-    each."""
+    """Layout of the rows of words with given frequencies; see WordTopicRows.
+
+    dense, tables: number of elements of each.
+    """
 
     masks: np.ndarray
     starts: np.ndarray
@@ -47,7 +50,7 @@ class WordRowLayout(NamedTuple):
 def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False) -> WordRowLayout:
     """Return the layout for words with given frequencies, int64 (V,)."""
     most = np.minimum(frequencies, topics)
-    slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # also for words that do not occur
+    slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # max(., 1): for words that do not occur
     dense = (8 * slots >= 4 * topics) | all_dense
     masks = np.where(dense, DENSE, slots - 1).astype(np.int32)
     sizes = np.where(dense, topics, slots)
@@ -63,7 +66,10 @@ def row_sizes(layout: WordRowLayout, topics: int, slice_bounds: np.ndarray) -> t
 
 
 def per_slice(sizes: np.ndarray, slice_bounds: np.ndarray) -> np.ndarray:
-    """Return the sum of `sizes`, (V,), over the words of each slice, int64 (S,). slice_bounds: int64 (S+1,)."""
+    """Return the sum of `sizes`, (V,), over the words of each slice, int64 (S,).
+
+    slice_bounds: int64 (S+1,).
+    """
     return np.diff(np.concatenate(([0], np.cumsum(sizes)))[slice_bounds])
 
 

@@ -16,9 +16,11 @@ def _compare(places, first_words, first_shares, second_words, second_shares, ove
     """Compare the shares of words in topics between two models.
 
     places: int64 (n, 2), row of each word in the first and in the second model, -1 where a model does not have it.
-    first_words, second_words: TopicCountRows. first_shares, second_shares: float64 (K,), share that a count of 1 is.
-    overlaps: float64 (K,), increased by sum_w sqrt(p_w q_w). words: int64 (2, K, T), set to the words whose shares rose
-    and fell most, and changes: float64 (2, K, T), zero before, set to these amounts, in descending order.
+    first_words, second_words: TopicCountRows.
+    first_shares, second_shares: float64 (K,), share of a topic's tokens that a count of 1 stands for.
+    overlaps: float64 (K,), increased by sum_w sqrt(p_w q_w).
+    words: int64 (2, K, T), set to the words whose shares rose most (row 0) and fell most (row 1).
+    changes: float64 (2, K, T), zeros, set to the amounts of these changes, in descending order.
     """
     size = overlaps.size
     before, after = np.zeros(size), np.zeros(size)
@@ -60,9 +62,9 @@ def _keep(word, change, words, changes):
 def topic_changes(model: TopicModel, earlier: TopicModel, top: int) -> list[dict[str, Any]]:
     """Return, for each topic, how it differs from the topic with the same number in an earlier model.
 
-    distance: Hellinger distance of the shares of words, n_kw / n_k, from 0, the same, to 1, no common word. gained and
-    lost: the `top` words whose shares rose and fell most, with the change. Raises RequestError if the models have
-    different numbers of topics.
+    Each dictionary has `distance`, the Hellinger distance of the shares of words, n_kw / n_k, from 0 (equal shares) to
+    1 (no common word), and `gained` and `lost`, the `top` words whose shares rose and fell most, with these changes.
+    Raises RequestError if the models have different numbers of topics.
     """
     if model.topics != earlier.topics:
         raise RequestError(

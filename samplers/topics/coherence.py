@@ -33,7 +33,10 @@ EPSILON = 1e-12
 
 
 class PairCountTask(NamedTuple):
-    """Task of the workers: count the documents with two top words of a topic. words: int64 (K, T), -1 where missing."""
+    """Task of the workers: count the documents with two top words of a topic.
+
+    words: int64 (K, T), -1 where missing.
+    """
 
     dataset: str
     words: np.ndarray
@@ -42,8 +45,9 @@ class PairCountTask(NamedTuple):
 def places_of_words(words: np.ndarray, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each word of the vocabulary, its places among the top words.
 
-    words: int64 (K, T). Returns offsets, int64 (V+1,), and places, int64: word i is the top words k * T + t in
-    places[offsets[i] : offsets[i+1]].
+    words: int64 (K, T).
+    Returns offsets, int64 (V+1,), and places, int64: word i is the top words k * T + t in places[offsets[i] :
+    offsets[i+1]].
     """
     flat = words.ravel()
     places = np.argsort(flat, kind="stable")
@@ -55,9 +59,10 @@ def places_of_words(words: np.ndarray, vocabulary_size: int) -> tuple[np.ndarray
 def count_pairs(offsets, ranks, word_ids, place_offsets, places, top, pairs):
     """Count the documents of a part that contain both words of each pair of a topic's top words.
 
-    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document. word_ids: uint32 (V,),
-    word of each rank. place_offsets, places: result of `places_of_words`, with T = top. pairs: uint32 (K, T*(T-1)/2),
-    increased; the pair of places s < t is at t*(t-1)/2 + s.
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document.
+    word_ids: uint32 (V,), word of each rank.
+    place_offsets, places: result of `places_of_words`, with T = top.
+    pairs: uint32 (K, T*(T-1)/2), increased; the pair of places s < t is at t*(t-1)/2 + s.
     """
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
@@ -128,8 +133,8 @@ def document_frequencies(words: np.ndarray, dataset: Dataset) -> np.ndarray:
 def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> np.ndarray:
     """Return the NPMI of all pairs of a topic's T top words, float64 (T, T), symmetric.
 
-    frequencies: int64 (T,), number of documents with each word. pairs: int64 (T*(T-1)/2,), number of documents with
-    each pair.
+    frequencies: int64 (T,), number of documents with each word.
+    pairs: int64 (T*(T-1)/2,), number of documents with each pair.
     """
     joint = np.diag(frequencies)
     joint[np.tril_indices(frequencies.size, -1)] = pairs
@@ -144,7 +149,10 @@ def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> n
 
 
 def npmi(matrix: np.ndarray) -> float:
-    """Return the mean NPMI over the pairs of distinct words. matrix: float64 (T, T), result of `npmi_matrix`."""
+    """Return the mean NPMI over the pairs of distinct words.
+
+    matrix: float64 (T, T), result of `npmi_matrix`.
+    """
     return float(matrix[np.tril_indices(len(matrix), -1)].mean())
 
 

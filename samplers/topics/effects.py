@@ -28,19 +28,21 @@ from samplers.topics.model import TopicModel, read_only
 from samplers.topics.prevalence import benjamini_hochberg
 from samplers.topics.student_t import quantile, two_sided
 
-_MOST_BYTES = 256 << 20  # of sums over documents
+_MOST_BYTES = 256 << 20  # maximum memory for the sums over documents
 
 
 @kernel
 def add_products(offsets, topics, counts, alpha, states, rows, bases, sums, squares, spreads):
     """Add up the sums over documents that a regression of topic shares needs.
 
-    offsets: int64 (n+1,), start of each document in `topics` and `counts`. alpha: float64 (K,). states: number of
-    states whose counts are summed. rows: float64 (n, p), rows of X; documents without tokens, or with NaN in the first
-    column, are left out. With T = N + abar and T' = T / states, `bases`, float64 (2p + 2, p), receives the terms that
-    all topics share: the sums of x / T, of 1 / T^2 (first entry of the second row), of x x' / (T (T' + 1)) and of x x'
-    / (T^2 (T' + 1)). The additional terms of the topics that occur in a document are added to `sums`, float64 (K, p),
-    of theta x; `squares`, float64 (K,), of theta^2; and `spreads`, float64 (K, p, p), of v x x', lower triangles.
+    offsets: int64 (n+1,), start of each document in `topics` and `counts`.
+    alpha: float64 (K,).
+    states: number of states whose counts are summed.
+    rows: float64 (n, p), rows of X; documents without tokens, or with NaN in the first column, are left out. With T = N
+        + abar and T' = T / states, `bases`, float64 (2p + 2, p), receives the terms that all topics share: the sums of
+        x / T, of 1 / T^2 (first entry of the second row), of x x' / (T (T' + 1)) and of x x' / (T^2 (T' + 1)). The
+        additional terms of the topics that occur in a document are added to `sums`, float64 (K, p), of theta x;
+        `squares`, float64 (K,), of theta^2; and `spreads`, float64 (K, p, p), of v x x', lower triangles.
     Returns the number of documents.
     """
     mass, size, documents = alpha.sum(), rows.shape[1], 0
@@ -97,8 +99,10 @@ class TopicEffects:
 
 
 class EffectSums:
-    """Sums over documents for a regression on `size` columns, the first of which is 1. model: topic model whose trained
-    mixtures are regressed. Raises RequestError if the sums need too much memory.
+    """Sums over documents for a regression on `size` columns, the first of which is 1.
+
+    model: topic model whose trained mixtures are regressed.
+    Raises RequestError if the sums need too much memory.
     """
 
     def __init__(self, model: TopicModel, size: int) -> None:
@@ -130,8 +134,10 @@ class EffectSums:
         self._products += used.T @ used
 
     def effects(self, terms: list[str], scale: np.ndarray, level: float) -> TopicEffects:
-        """Return the coefficients. scale: float64 (p, p), matrix that maps the coefficients of X to the coefficients of
-        the terms. Raises RequestError if X does not determine the coefficients.
+        """Return the coefficients.
+
+        scale: float64 (p, p), matrix that maps the coefficients of X to the coefficients of the terms.
+        Raises RequestError if X does not determine the coefficients.
         """
         size, alpha = len(terms), self._alpha
         if self.documents <= size:

@@ -8,7 +8,7 @@ frex          1 / (w / F_kw + (1 - w) / E_kw), w = 0.5 (Bischof and Airoldi 2012
 c-tf-idf      (n_kw / n_k) log(1 + A / n_w), with n_w the tokens of word w, and A the mean number of tokens per topic
               (Grootendorst 2022, equation 2)
 
-Only words that occur in a topic, or have a prior of their own in it, are listed, and none that cannot occur in it.
+A topic lists only words that occur in it or have a prior of their own there, and no word that its prior excludes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from samplers.topics.model import TopicModel
 from samplers.topics.relevance import word_totals
 
 RANKINGS = ("probability", "frex", "lift", "c-tf-idf")  # the first is the default
-_ENTRIES = 1 << 21  # counts of words in topics that are held at a time
+_ENTRIES = 1 << 21  # number of word counts that are in memory at a time
 
 
 def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,7 +46,7 @@ def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray,
         elif ranking == "c-tf-idf":
             values = counts / max(tokens[k], 1.0) * np.log1p(tokens.mean() / np.maximum(totals[words], 1.0))
         else:
-            with np.errstate(divide="ignore"):  # words without tokens, which are not listed
+            with np.errstate(divide="ignore"):  # words without tokens divide by 0, and are not listed
                 values = shares / (totals[words] / max(ordered.sum(), 1.0))
         best = np.argsort(-values, kind="stable")
         best = best[(shares[best] > 0.0) & np.isfinite(values[best])][:top]
@@ -77,9 +77,10 @@ def _frex(
 ) -> np.ndarray:
     """Return the FREX scores of the n words that occur in a topic, float64 (n,).
 
-    shares, exclusivities: phi and exclusivity of these words, float64 (n,). rest: phi of all other words.
-    sums: float64 (n,), sums of phi over topics for these words. all_sums: float64 (V,), the same sums for all words,
-    ascending.
+    shares, exclusivities: phi and exclusivity of these words, float64 (n,).
+    rest: phi of all other words.
+    sums: float64 (n,), sums of phi over topics for these words.
+    all_sums: float64 (V,), the same sums for all words, ascending.
     """
     size = all_sums.size
     absent = size - shares.size
@@ -112,15 +113,19 @@ def _probability_sums(model: TopicModel, masses: np.ndarray) -> np.ndarray:
 
 @kernel
 def _count_entries(topics, sizes):
-    """Count the words that occur in each topic. sizes: int64 (K,), increased."""
+    """Count the words that occur in each topic.
+
+    sizes: int64 (K,), increased.
+    """
     for entry in range(topics.size):
         sizes[topics[entry]] += 1
 
 
 @kernel
 def _gather_entries(offsets, topics, counts, first, filled, found_words, found_counts):
-    """Copy the words, and their counts, of the topics from index `first` on. filled: int64 (n,), start of each topic in
-    the result, moved to its end.
+    """Copy the words, and their counts, of the topics from index `first` on.
+
+    filled: int64 (n,), start of each topic in the result, moved to its end.
     """
     for word in range(offsets.size - 1):
         for entry in range(offsets[word], offsets[word + 1]):
@@ -132,7 +137,11 @@ def _gather_entries(offsets, topics, counts, first, filled, found_words, found_c
 
 @kernel
 def _add_probabilities(offsets, topics, counts, scale, sums):
-    """Add n_kw / (n_k + V beta) over topics. scale: float64 (K,), 1 / (n_k + V beta). sums: float64 (V,), increased."""
+    """Add n_kw / (n_k + V beta) over topics.
+
+    scale: float64 (K,), 1 / (n_k + V beta).
+    sums: float64 (V,), increased.
+    """
     for word in range(offsets.size - 1):
         for entry in range(offsets[word], offsets[word + 1]):
             sums[word] += counts[entry] * scale[topics[entry]]

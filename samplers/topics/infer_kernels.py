@@ -47,8 +47,10 @@ class InferredArrays(NamedTuple):
 def infer_documents(offsets, ranks, word_ids, model, found, rows):
     """Infer the documents of a part.
 
-    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document. word_ids: uint32 (V,),
-    word of each rank. model: FoldInModel. found: InferredArrays, set in the rows given by `rows`, uint64 (D,).
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document.
+    word_ids: uint32 (V,), word of each rank.
+    model: FoldInModel.
+    found: InferredArrays, set in the rows given by `rows`, uint64 (D,).
     """
     topics = model.scale.size
     scratch = new_scratch(topics)
@@ -81,7 +83,11 @@ def infer_documents(offsets, ranks, word_ids, model, found, rows):
 
 @kernel
 def add_variances(variances, work, times, active, total):
-    """Add var m_k of the topics of a document. variances: float64 (K,), all 0. work, active: see `folded_in`."""
+    """Add var m_k of the topics of a document.
+
+    variances: float64 (K,), all 0.
+    work, active: see `folded_in`.
+    """
     for j in range(times.size):
         gamma = work[times.size + j]
         for a in range(active.size):
@@ -101,7 +107,11 @@ def set_deviations(found, row, variances, total):
 
 @inlined
 def deviation(share, variance, total):
-    """Return the posterior standard deviation of a share. variance: var m_k. total: N + abar."""
+    """Return the posterior standard deviation of a share.
+
+    variance: var m_k.
+    total: N + abar.
+    """
     return np.sqrt(max(variance + (share * (1.0 - share) - variance) / (total + 1.0), 0.0))
 
 
@@ -126,9 +136,10 @@ def set_word_topics(found, start, words, times, active, work, model):
 def set_trained_deviations(offsets, counts, mass, states, shares, deviations):
     """Set the posterior standard deviations of trained shares, given the topics of all tokens.
 
-    offsets: int64 (n+1,), start of each document in `counts`, uint32, sums over `states` states. mass: sum of alpha
-    over these. shares: float32 (n, C). deviations: float32 (n, C), set to the standard deviations of Dirichlet(n +
-    alpha) of a single state.
+    offsets: int64 (n+1,), start of each document in `counts`, uint32, sums over `states` states.
+    mass: sum of alpha over these.
+    shares: float32 (n, C).
+    deviations: float32 (n, C), set to the standard deviations of Dirichlet(n + alpha) of a single state.
     """
     for d in range(offsets.size - 1):
         total = mass

@@ -40,8 +40,12 @@ from samplers.topics.fold_in import different_words
 
 
 class TopicPrior(NamedTuple):
-    """Word-independent parts of a model. base: float64 (K,), beta / (n_k + V*beta), which is phi of words never seen in
-    the topic. cumulated: float64 (K,), cumulative sums of alpha_k * base_k. mass: abar."""
+    """Word-independent parts of a model.
+
+    base: float64 (K,), beta / (n_k + V*beta), which is phi of words never seen in the topic.
+    cumulated: float64 (K,), cumulative sums of alpha_k * base_k.
+    mass: abar.
+    """
 
     base: np.ndarray
     cumulated: np.ndarray
@@ -51,9 +55,11 @@ class TopicPrior(NamedTuple):
 class DocumentTables(NamedTuple):
     """A document with N tokens, U distinct words, and A topics in which some of these words were seen.
 
-    tokens: int64 (N,), index in 0..U-1 of each token's word. active: int64 (A,), the topics, ascending. column: int32
-    (K,), index of a topic in `active`, or -1. seen: float64 (U, A+1), phi_kw minus base_k; the last column, for all
-    topics not in `active`, is 0. cumulated: float64 (U, A+1), cumulative sums of alpha_k * seen, starting from 0.
+    tokens: int64 (N,), index in 0..U-1 of each token's word.
+    active: int64 (A,), the topics, ascending.
+    column: int32 (K,), index of a topic in `active`, or -1.
+    seen: float64 (U, A+1), phi_kw minus base_k; the last column, for all topics not in `active`, is 0.
+    cumulated: float64 (U, A+1), cumulative sums of alpha_k * seen, starting from 0.
     """
 
     tokens: np.ndarray
@@ -66,7 +72,8 @@ class DocumentTables(NamedTuple):
 class LeftToRightParticles(NamedTuple):
     """R particles; each keeps the S <= min(N, K) topics of its tokens in slots, some of which may be empty.
 
-    slots: uint32 (R, N), slot of each position before the current position. sizes: int64 (R,), number of slots in use.
+    slots: uint32 (R, N), slot of each position before the current position.
+    sizes: int64 (R,), number of slots in use.
     topics, columns: uint32 (R, S), and base, counts: float64 (R, S), values of each slot; counts are n_k.
     """
 
@@ -158,10 +165,12 @@ def slot_for(topic, topics, counts, size):
 @kernel
 def advance(n, particles, r, document, prior, weights, key):
     """Advance particle r to position n, counted from 0: redraw the topics of all positions before n, then draw that of
-    n. Returns p_n.
+    n.
 
-    weights: float64 (S,), working memory. key: key of the particle's stream, of which n + 1 draws are used, starting at
-    n*(n+1)/2.
+    Returns p_n.
+
+    weights: float64 (S,), working memory.
+    key: key of the particle's stream, of which n + 1 draws are used, starting at n*(n+1)/2.
     """
     slots, topics, columns = particles.slots[r], particles.topics[r], particles.columns[r]
     base, counts, size = particles.base[r], particles.counts[r], particles.sizes[r]
@@ -200,7 +209,8 @@ def advance(n, particles, r, document, prior, weights, key):
 def offspring(likelihoods, u):
     """Return the number of offspring of each particle by systematic resampling, int64 (R,), which sum to R.
 
-    likelihoods: float64 (R,). u: uniform in [0, 1). Its mean over u is R * likelihoods / likelihoods.sum().
+    likelihoods: float64 (R,).
+    u: uniform in [0, 1). Its mean over u is R * likelihoods / likelihoods.sum().
     """
     cumulated = np.cumsum(likelihoods)
     numbers = np.zeros(likelihoods.size, np.int64)
@@ -215,8 +225,11 @@ def offspring(likelihoods, u):
 
 @kernel
 def resample(particles, numbers, n):
-    """Replace the particles without offspring by copies of particles with several. numbers: int64 (R,), number of
-    offspring of each particle. n: number of positions that have topics."""
+    """Replace the particles without offspring by copies of particles with several.
+
+    numbers: int64 (R,), number of offspring of each particle.
+    n: number of positions that have topics.
+    """
     parent = 0
     for r in range(numbers.size):
         if numbers[r]:
@@ -235,7 +248,10 @@ def resample(particles, numbers, n):
 
 @kernel
 def document_log_likelihood(document, prior, count, key):
-    """Return an estimate of log p(w) of a document with `count` particles. key: key of the document's stream."""
+    """Return an estimate of log p(w) of a document with `count` particles.
+
+    key: key of the document's stream.
+    """
     length = document.tokens.size
     most = min(length, prior.base.size)
     particles = LeftToRightParticles(
@@ -262,9 +278,12 @@ def document_log_likelihood(document, prior, count, key):
 def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles, key):
     """Estimate log p(w) of the documents of a part.
 
-    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document. word_ids: uint32 (V,),
-    word of each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original index of each
-    document, which together with `key` determines its random stream. particles: R. Returns float64 (D,).
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document.
+    word_ids: uint32 (V,), word of each rank.
+    model: `samplers.topics.fold_in.FoldInModel`.
+    numbers: uint64 (D,), original index of each document, which together with `key` determines its random stream.
+    particles: R.
+    Returns float64 (D,).
     """
     place = np.full(model.scale.size, -1, np.int32)
     words = np.empty(ranks.size, np.uint32)

@@ -65,7 +65,7 @@ def live_topics(topic_counts: np.ndarray) -> np.ndarray:
     per topic.
 
     topic_counts: integers or floats (K,). The limit is relative to the mean, tokens / K, so that numbers of live topics
-    can be compared between corpora and between values of K.
+        can be compared between corpora and between values of K.
     """
     return (topic_counts > 0) & (topic_counts >= LIVE_SHARE * topic_counts.mean())
 
@@ -176,7 +176,8 @@ def row_numbers(rows: TopicCountRows) -> np.ndarray:
 def additions_at(prior: TopicCountRows | None, rows: np.ndarray, topics: np.ndarray) -> np.ndarray:
     """Return the additions of a word prior for words in topics, float64 (n,), 0 for pairs that it does not list.
 
-    rows: int64 (n,), words. topics: (n,).
+    rows: int64 (n,), words.
+    topics: (n,).
     """
     found = np.zeros(rows.size)
     if prior is None or not prior.topics.size:
@@ -285,12 +286,13 @@ def write_model(
     """Write a model to an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
-    yield them; if states were `averaged`, in the original order. They are sorted externally, so memory grows only by 36
-    bytes per row. document_order: given only if `dataset` is a shard and document_rows cover the whole dataset: the
-    original index of each document of document_rows, in pieces, read after all document_rows. document_names: likewise,
-    the lines with the names of all documents, if they have names. If topic_counts is float64, the counts in word_rows
-    are float32, stored as their bits. prior: additions of the word prior in the original order, which word_rows and
-    topic_counts include.
+        yield them; if states were `averaged`, in the original order. They are sorted externally, so memory grows only
+        by 36 bytes per row.
+    document_order: given only if `dataset` is a shard and document_rows cover the whole dataset: the original index of
+        each document of document_rows, in pieces, read after all document_rows.
+    document_names: likewise, the lines with the names of all documents, if they have names. If topic_counts is float64,
+        the counts in word_rows are float32, stored as their bits.
+    prior: additions of the word prior in the original order, which word_rows and topic_counts include.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
@@ -333,7 +335,8 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
 def write_derived_model(directory: Path, model: SavedTopicModel, files: dict[str, Any], topics: int) -> None:
     """Complete a directory with the rows of a model derived from another: texts and manifest.
 
-    files: entries of topics.h5, words.h5 and documents.h5. topics: number of topics.
+    files: entries of topics.h5, words.h5 and documents.h5.
+    topics: number of topics.
     """
     for path in model.path.glob("*.txt"):
         with publish_file(directory / path.name) as beside:

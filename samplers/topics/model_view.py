@@ -27,8 +27,8 @@ from samplers.topics.results import one_line
 
 HIDDEN = "hidden topics"  # label of the topic that holds the hidden ones
 SORTS = ("number", "size", "label")
-_RUN = 1 << 19  # entries of rows that are merged at a time
-_LONGEST = 200  # letters of a label
+_RUN = 1 << 19  # number of entries merged at a time
+_LONGEST = 200  # maximum number of characters in a label
 
 
 def write_view(
@@ -42,9 +42,11 @@ def write_view(
 ) -> SavedTopicModel:
     """Write a view of a model to a new directory, and return the directory.
 
-    merged: groups of topics, each of which becomes one topic. hidden: topics that become the last topic, labelled
-    HIDDEN. sort: order of the other topics: "number", by the smallest index of their topics; "size", largest first;
-    "label", topics without a label last. Raises RequestError if a topic is unknown or given twice.
+    merged: groups of topics, each of which becomes one topic.
+    hidden: topics that become the last topic, labelled HIDDEN.
+    sort: order of the other topics: "number", by the smallest index of their topics; "size", largest first; "label",
+        topics without a label last.
+    Raises RequestError if a topic is unknown or given twice.
     """
     groups = _groups(model, merged, hidden, sort)
     new = np.empty(model.topics, np.int64)
@@ -77,7 +79,10 @@ def write_view(
 
 
 def parse_topics(text: str, option: str) -> list[int]:
-    """Return the topics in a comma-separated list. Raises RequestError if an entry is not a number."""
+    """Return the topics in a comma-separated list.
+
+    Raises RequestError if an entry is not a number.
+    """
     try:
         return [int(topic) for topic in text.split(",")]
     except ValueError:
@@ -114,17 +119,20 @@ def _joined(labels: Sequence[str]) -> str:
 
 
 def _raised(prior: TopicCountRows, new: np.ndarray) -> TopicCountRows:
-    """Return what is to be added to the additions of a word prior before they are summed over merged topics.
+    """Return corrections of a word prior's additions, to be added before the additions are summed over merged topics.
 
-    Additions below 0 become 0, but for the largest one of those in all topics of a merged topic. new: int64 (K,), new
-    number of each topic.
+    A negative addition becomes 0, unless the word has a negative addition in all topics of the merged topic: then the
+    largest of them is kept.
+
+    new: int64 (K,), new number of each topic.
     """
     words, below = row_numbers(prior), np.minimum(prior.counts.astype(np.float64), 0.0)
     groups = words * new.size + new[prior.topics]
     order = np.lexsort((-below, groups))
     firsts = order[np.diff(groups[order], prepend=-1) != 0]
     _, place, listed = np.unique(groups, return_inverse=True, return_counts=True)
-    is_whole = listed[place] == np.bincount(new)[new[prior.topics]]  # all topics of the merged one are listed
+    # whether the word of an entry is listed for all topics of the merged topic
+    is_whole = listed[place] == np.bincount(new)[new[prior.topics]]
     kept = firsts[is_whole[firsts]]
     raised = -below
     raised[kept] = 0.0
@@ -134,8 +142,10 @@ def _raised(prior: TopicCountRows, new: np.ndarray) -> TopicCountRows:
 def _merged(
     rows: TopicCountRows, new: np.ndarray, raised: TopicCountRows | None = None
 ) -> dict[str, np.ndarray | ArrayPieces]:
-    """Return rows with the new index of each topic, int64 (K,), read in pieces. raised: see `_raised`, added to the
-    counts."""
+    """Return rows with the new index of each topic, int64 (K,), read in pieces.
+
+    raised: see `_raised`, added to the counts.
+    """
     size = int(new.max()) + 1
     dtype = np.min_scalar_type(size - 1) if size <= 1 << 16 else np.dtype("uint32")
     offsets = np.zeros(rows.offsets.size, np.int64)
@@ -173,9 +183,11 @@ def _merge(
 def merge_rows(offsets, topics, counts, new, sums):
     """Add up the counts of topics that become one topic, row by row.
 
-    offsets: int64 (n+1,). topics, counts: sparse rows. new: int64 (K,), new index of each topic. sums: float64, one per
-    new topic, all NaN; restored. Returns the new rows: offsets, int64 (n+1,); topics, int64 (m,), ascending in each
-    row; and counts, float64 (m,).
+    offsets: int64 (n+1,).
+    topics, counts: sparse rows.
+    new: int64 (K,), new index of each topic.
+    sums: float64, one per new topic, all NaN; restored.
+    Returns the new rows: offsets, int64 (n+1,); topics, int64 (m,), ascending in each row; and counts, float64 (m,).
     """
     new_offsets = np.zeros_like(offsets)
     new_topics, new_counts = np.empty(topics.size, np.int64), np.empty(topics.size)

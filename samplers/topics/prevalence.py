@@ -35,8 +35,9 @@ from samplers.topics.student_t import quantile, two_sided
 def topic_shares(offsets, topics, counts, alpha, k, shares):
     """Return the share of topic k in each document; 0 for documents without a token of the topic.
 
-    offsets: int64 (n+1,), start of each document in topics and counts, uint32 or float32. alpha: float64 (K,). shares:
-    float64 (n,), set.
+    offsets: int64 (n+1,), start of each document in topics and counts, uint32 or float32.
+    alpha: float64 (K,).
+    shares: float64 (n,), set.
     """
     mass = alpha.sum()
     for document in range(offsets.size - 1):
@@ -52,12 +53,14 @@ def topic_shares(offsets, topics, counts, alpha, k, shares):
 def add_moments(offsets, topics, counts, alpha, states, groups, sizes, bases, moments):
     """Add the moments of the mixtures of documents to those of their groups.
 
-    offsets: int64 (n+1,), start of each document in topics and counts. alpha: float64 (K,). states: number of summed
-    states. groups: int32 (n,), -1 to leave out a document; documents without tokens are left out too. sizes: int64
-    (G,), number of documents, and bases: float64 (G, 4), sums of 1/T, 1/T^2, 1/(T (T' + 1)), 1/(T^2 (T' + 1)), with T =
-    N + abar and T' = T / states: the terms common to all topics. moments: float64 (G, K, 3), sums of the remaining
-    terms of theta, theta^2 and the posterior variance over the topics that occur. sizes, bases and moments are
-    increased.
+    offsets: int64 (n+1,), start of each document in topics and counts.
+    alpha: float64 (K,).
+    states: number of summed states.
+    groups: int32 (n,), -1 to leave out a document; documents without tokens are left out too.
+    sizes: int64 (G,), number of documents, and bases: float64 (G, 4), sums of 1/T, 1/T^2, 1/(T (T' + 1)), 1/(T^2 (T' +
+        1)), with T = N + abar and T' = T / states: the terms common to all topics.
+    moments: float64 (G, K, 3), sums of the remaining terms of theta, theta^2 and the posterior variance over the topics
+        that occur. sizes, bases and moments are increased.
     """
     mass = alpha.sum()
     for document in range(offsets.size - 1):
@@ -112,7 +115,9 @@ class PrevalenceComparison:
 
     def rows(self, topics: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
         """Yield a row for each group of each topic: topic, group, number of documents, and the statistics in NUMBERS.
-        topics: topics of the rows, None for all."""
+
+        topics: topics of the rows, None for all.
+        """
         sizes = self.documents.tolist()
         for topic in range(self.prevalence.shape[1]) if topics is None else topics:
             columns = [getattr(self, name)[:, topic].tolist() for name in NUMBERS]
@@ -121,8 +126,9 @@ class PrevalenceComparison:
 
 
 class GroupMoments:
-    """Sums over the documents of groups, which are discovered while documents are added. model: the model whose trained
-    mixtures are used.
+    """Sums over the documents of groups, which are discovered while documents are added.
+
+    model: the model whose trained mixtures are used.
     """
 
     def __init__(self, model: TopicModel) -> None:
@@ -159,8 +165,9 @@ class GroupMoments:
 def compared(
     moments: GroupMoments, by: str, groups: Sequence[Any], *, level: float, without_value: int, order: Sequence[int]
 ) -> PrevalenceComparison:
-    """Return the comparison of groups from their moments. order: order of the groups, which must have documents with
-    tokens.
+    """Return the comparison of groups from their moments.
+
+    order: order of the groups, which must have documents with tokens.
     """
     places = np.array(order, np.int64)
     sizes, sums = moments.sizes[places], moments.sums()[places]

@@ -20,16 +20,21 @@ LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
 
 class RelevantWords(NamedTuple):
-    """Relevant words of topics. words: for each topic, int64 (n,), ascending, the words that are among its most
-    relevant words at some lambda. counts: for each topic, float64 (n,), the words' tokens in the topic."""
+    """Relevant words of topics.
+
+    words: for each topic, int64 (n,), ascending, the words that are among its most relevant words at some lambda.
+    counts: for each topic, float64 (n,), the words' tokens in the topic.
+    """
 
     words: list[np.ndarray]
     counts: list[np.ndarray]
 
 
 def relevant_words(model: TopicModel, slots: np.ndarray, top: int) -> RelevantWords:
-    """Return the union over LEVELS of the `top` most relevant words of each topic. slots: int64 (K,), position of each
-    topic in the result, or -1 to leave it out."""
+    """Return the union over LEVELS of the `top` most relevant words of each topic.
+
+    slots: int64 (K,), position of each topic in the result, or -1 to leave it out.
+    """
     size = int(slots.max()) + 1
     words = np.full((size, LEVELS.size, top), -1, np.int64)
     values = np.full((size, LEVELS.size, top), -np.inf)
@@ -75,10 +80,14 @@ def _counts_of(offsets, topics, counts, topic, words, found):
 def _most_relevant(offsets, topics, counts, totals, slots, masses, beta, levels, top_words, top_values):
     """Find the most relevant words of some topics.
 
-    offsets, topics, counts: sparse rows of words. totals: float64 (V,), tokens of each word. slots: int64 (K,). masses:
-    float64 (K,), n_k + V beta. levels: float64 (L,). top_words: int64 (S, L, T), set, -1 where there are fewer words.
+    offsets, topics, counts: sparse rows of words.
+    totals: float64 (V,), tokens of each word.
+    slots: int64 (K,).
+    masses: float64 (K,), n_k + V beta.
+    levels: float64 (L,).
+    top_words: int64 (S, L, T), set, -1 where there are fewer words.
     top_values: float64 (S, L, T), set, -inf where there are fewer words. Both are in descending order of relevance;
-    ties keep the order of the words.
+        ties keep the order of the words.
     """
     tokens = totals.sum()
     for word in range(offsets.size - 1):

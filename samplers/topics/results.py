@@ -21,7 +21,7 @@ from samplers.topics.labels import label_list, labels_of
 from samplers.topics.model import TopicCountRows, TopicModel
 from samplers.topics.topic_map import document_shares
 
-_CHANGED = 5  # words that rose or fell most, listed with the changes of a topic
+_CHANGED = 5  # number of words that rose most, and of words that fell most, listed for each topic
 _TITLES = {"frex": "FREX", "lift": "lift", "c-tf-idf": "c-TF-IDF"}
 
 
@@ -29,8 +29,10 @@ _TITLES = {"frex": "FREX", "lift": "lift", "c-tf-idf": "c-TF-IDF"}
 def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
     """Find the rows with the largest weights for each topic, in descending order; ties keep row order.
 
-    offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are fractions of the row,
-    (n + alpha_k) / (n_row + abar), instead of counts. top_rows: int64 (K, T), set, -1 where there are fewer rows.
+    offsets, topics, counts: sparse rows.
+    alpha: float64 (K,).
+    per_row: whether weights are fractions of the row, (n + alpha_k) / (n_row + abar), instead of counts.
+    top_rows: int64 (K, T), set, -1 where there are fewer rows.
     top_weights: float64 (K, T), set, 0 where there are fewer rows.
     """
     top = top_rows.shape[1]
@@ -73,10 +75,11 @@ def describe_topics(
     """Return the topics in descending order of size, with index, tokens, share of all tokens, whether the topic is live
     (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures.
 
-    ranking: how words are ranked, see `samplers.topics.frex`; words have a `score` unless ranked by probability.
+    ranking: how words are ranked, see `samplers.topics.frex`. Unless they are ranked by probability, each word has a
+        `score`.
     correlated: number of topics to list with each topic, those with the largest positive correlations over documents.
-    earlier: model with which to compare the topics (`samplers.topics.changes`). Raises RequestError for an unknown
-    ranking, or an earlier model with another number of topics.
+    earlier: model with which to compare the topics (`samplers.topics.changes`).
+    Raises RequestError for an unknown ranking, or an earlier model with another number of topics.
     """
     if ranking not in RANKINGS:
         raise RequestError(f"--rank-words-by: unknown ranking {ranking!r}", f"Choose one of: {', '.join(RANKINGS)}.")

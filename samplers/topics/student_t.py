@@ -16,8 +16,9 @@ _CLOSE = 1e-15
 
 
 def two_sided(t: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return P(|T| > |t|), float64, with the common shape of t and freedom. freedom: degrees of freedom. NaN gives
-    NaN.
+    """Return P(|T| > |t|), float64, with the common shape of t and freedom.
+
+    freedom: degrees of freedom. NaN gives NaN.
     """
     found = np.empty(t.shape)
     _fill_two_sided(np.ascontiguousarray(t).reshape(-1), np.ascontiguousarray(freedom).reshape(-1), found.reshape(-1))
@@ -33,14 +34,20 @@ def quantile(level: float, freedom: np.ndarray) -> np.ndarray:
 
 @kernel
 def _fill_two_sided(t, freedom, found):
-    """Set P(|T| > |t|). t, freedom, found: float64 (n,)."""
+    """Set P(|T| > |t|).
+
+    t, freedom, found: float64 (n,).
+    """
     for place in range(t.size):
         found[place] = tail(t[place], freedom[place])
 
 
 @kernel
 def _fill_quantiles(level, freedom, found):
-    """Set t with P(|T| <= t) = level, by bisection. freedom, found: float64 (n,)."""
+    """Set t with P(|T| <= t) = level, by bisection.
+
+    freedom, found: float64 (n,).
+    """
     for place in range(freedom.size):
         if np.isnan(freedom[place]):
             found[place] = np.nan

@@ -20,16 +20,22 @@ from samplers.topics.model import TopicCountRows, TopicModel
 
 
 class TopicMap(NamedTuple):
-    """Positions of topics. places: float64 (S, 2). kept: fraction of the squared distances that the plane preserves."""
+    """Positions of topics.
+
+    places: float64 (S, 2).
+    kept: fraction of the squared distances that the plane preserves.
+    """
 
     places: np.ndarray
     kept: float
 
 
 class TopicShareStatistics(NamedTuple):
-    """Statistics of topic shares over the documents with tokens. correlations: float64 (S, S), 0 for constant topics.
-    largest: int64 (S,), number of documents in which a topic has the largest share. present: int64 (S,), number of
-    documents in which its share is at least a tenth.
+    """Statistics of topic shares over the documents with tokens.
+
+    correlations: float64 (S, S), 0 for constant topics.
+    largest: int64 (S,), number of documents in which a topic has the largest share.
+    present: int64 (S,), number of documents in which its share is at least a tenth.
     """
 
     correlations: np.ndarray
@@ -75,7 +81,10 @@ def plane(similar: np.ndarray) -> TopicMap:
 
 def document_shares(documents: TopicCountRows, slots: np.ndarray) -> TopicShareStatistics:
     """Return the correlations of topics over documents, and the numbers of documents in which each topic is the largest
-    or is present. slots: int64 (K,), index of each topic, or -1 to leave it out."""
+    or is present.
+
+    slots: int64 (K,), index of each topic, or -1 to leave it out.
+    """
     size = int(slots.max()) + 1
     products, sums, largest, present = np.zeros((size, size)), np.zeros(size), np.zeros(size, int), np.zeros(size, int)
     count = _add_shares(*documents, slots, products, sums, largest, present)

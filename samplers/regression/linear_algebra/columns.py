@@ -210,7 +210,11 @@ ask = by_kind(
 
 @reordered_kernel
 def correlate(columns, chosen, vector, found):
-    """Set found[i] to the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
+    """Set found[i] to the inner product of column chosen[i] and a vector.
+
+    chosen: int64 (m,).
+    found: float64 (m,).
+    """
     for i in range(chosen.size):
         ask(columns, chosen, i)
         found[i] = dot(columns, chosen[i], vector)
@@ -220,7 +224,8 @@ def correlate(columns, chosen, vector, found):
 def correlate_all(columns, chosen, vectors, sums, found, first):
     """Set found[:, first + i] to the inner products of column chosen[i] with the first k vectors.
 
-    found: float64 (k, M). sums: float64 (c, K), working memory for c columns at a time and all vectors.
+    found: float64 (k, M).
+    sums: float64 (c, K), working memory for c columns at a time and all vectors.
     """
     for begin in range(0, chosen.size, len(sums)):
         end = min(begin + len(sums), chosen.size)
@@ -242,7 +247,10 @@ def squares(columns, chosen, weights, found):
 
 @reordered_kernel
 def combine(columns, chosen, weights, vector):
-    """Set vector to the sum of weights[j] * column j over the chosen j. weights: float64 (W,)."""
+    """Set vector to the sum of weights[j] * column j over the chosen j.
+
+    weights: float64 (W,).
+    """
     vector[:] = 0.0
     for i in range(chosen.size):
         add(columns, chosen[i], weights[chosen[i]], vector)
@@ -256,14 +264,21 @@ def copy(source, target):
 
 @reordered_kernel
 def count_up(first, found):
-    """Set found[i] to first + i. found: int64 (m,)."""
+    """Set found[i] to first + i.
+
+    found: int64 (m,).
+    """
     for i in range(found.size):
         found[i] = first + i
 
 
 @reordered_kernel
 def count_entries(offsets, chosen, found):
-    """Set found[i] to the number of entries of column chosen[i]. offsets: int64 (W+1,). found: int64 (m,)."""
+    """Set found[i] to the number of entries of column chosen[i].
+
+    offsets: int64 (W+1,).
+    found: int64 (m,).
+    """
     for i in range(chosen.size):
         found[i] = offsets[chosen[i] + 1] - offsets[chosen[i]]
 
@@ -299,7 +314,10 @@ def read_only(columns: SparseColumns) -> SparseColumns:
 
 
 def gather_columns(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-    """Return a copy of the chosen columns with missing values filled in. chosen: int64 (m,)."""
+    """Return a copy of the chosen columns with missing values filled in.
+
+    chosen: int64 (m,).
+    """
     if isinstance(columns, SparseColumns):
         copied = empty_columns(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
         gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
@@ -314,7 +332,7 @@ def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
     if not isinstance(columns, ColumnsWithMissingValues):
         return columns.values.dtype
     missing = columns.missing_offsets[chosen] < columns.missing_offsets[chosen + 1]
-    return np.dtype(np.float64 if missing.any() else np.float32)  # means keep all their digits
+    return np.dtype(np.float64 if missing.any() else np.float32)  # float64 keeps the means exact
 
 
 def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> None:

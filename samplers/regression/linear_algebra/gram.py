@@ -77,7 +77,8 @@ def _parts(most: int) -> int:
 def order_rows(part, begin, rows):
     """Sort a part's rows by their number of entries, which `places` has, and find the start of each row's entries.
 
-    begin: start of the first row's entries. Returns the end of the last row's entries.
+    begin: start of the first row's entries.
+    Returns the end of the last row's entries.
     """
     first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
     for r in range(first, last):

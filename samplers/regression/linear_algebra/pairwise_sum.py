@@ -44,7 +44,8 @@ def add_up(member, parts, sums, begin, end, found):
     """Add up the remaining sums, numbers `begin` to `end` (exclusive), after all members have called `add_up_own`.
 
     sums: float64 (P, .), receives sums over several members, so that the parts stay in the cache of the processor that
-    writes them next. found: set to the total.
+        writes them next.
+    found: set to the total.
     """
     apart = 1
     while apart < len(parts):

@@ -29,7 +29,7 @@ def logistic_derivatives(target, scores, roots, residual, curvatures):
     for i in range(scores.size):
         weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
         small = math.exp(-abs(margin))
-        larger = 1.0 / (1.0 + small)  # the larger of both probabilities
+        larger = 1.0 / (1.0 + small)  # the larger of p and 1 - p
         wrong = small * larger if margin >= 0.0 else larger
         loss += weight * (math.log1p(small) + max(-margin, 0.0))
         residual[i] = roots[i] * (wrong if y[i] == 1.0 else -wrong)
@@ -48,7 +48,7 @@ def entropy(target, residual, roots):
     total = 0.0
     for i in range(residual.size):
         if roots[i] > 0.0:
-            total += roots[i] * roots[i] * entropy_of(abs(residual[i]) / roots[i])  # of the distance from y
+            total += roots[i] * roots[i] * entropy_of(abs(residual[i]) / roots[i])  # of |q - y|: q or 1 - q
     return total
 
 

@@ -79,7 +79,7 @@ def poisson_deviances(y: np.ndarray, scores: np.ndarray | float) -> np.ndarray:
 def half_deviance(y, log_y, score, mean):
     """Return y log(y / mean) - y + mean for one row; log_y is 0 if y is 0."""
     away = score - log_y
-    if y > 0.0 and abs(away) < 1.0:  # without cancellation
+    if y > 0.0 and abs(away) < 1.0:  # the formula below would suffer from cancellation
         return y * (math.expm1(away) - away)
     return mean - y - y * away
 

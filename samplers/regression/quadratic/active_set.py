@@ -206,7 +206,7 @@ def find_flat_direction(size, rank, residual, work):
             steepest, place = abs(work.gradient[order[k]]), k
     if place < 0:
         return False
-    for i in range(rank - 1, -1, -1):  # L^T x = the row of the dependent column
+    for i in range(rank - 1, -1, -1):  # solve L^T x = l, with l the row of the dependent column in the factor
         total = factor[place, i]
         for c in range(i + 1, rank):
             total -= factor[c, i] * along[c]
@@ -244,7 +244,8 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
 def minimise_active(problem, active, coefficients, residual, work):
     """Minimize over active coefficients, int64 (m,), with fixed signs.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are updated. work: `ActiveSetScratch` of m coefficients.
+    coefficients: float64 (W,), and residual: float64 (n,), are updated.
+    work: `ActiveSetScratch` of m coefficients.
     """
     size = active.size
     multiply_columns(problem, active, work)

@@ -121,7 +121,7 @@ def is_enough(member, problem, size, product, square, enough, work):
     """Return whether the duality gap on the active set, and twice the possible decrease for orthogonal columns, are
     small enough.
 
-    square: squared norm of the residual. The ridge part of the gap is of second order.
+    square: squared norm of the residual. The ridge part of the gap is left out, since it is of second order.
     """
     if product > max(enough, _NOISE * size * square):
         return False

@@ -23,8 +23,8 @@ def soft_threshold(value, threshold):
 def sweep(problem, chosen, coefficients, residual, shift):
     """Update the chosen coefficients, int64 (m,), in turn; returns how many changed sign or became (non)zero.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are updated. shift: float64 (k,), coordinates of the
-    residual in the basis during the sweep.
+    coefficients: float64 (W,), and residual: float64 (n,), are updated.
+    shift: float64 (k,), coordinates of the residual in the basis during the sweep.
     """
     shift[:] = 0.0
     turned = 0

@@ -30,11 +30,11 @@ _STEPS = 20  # maximum number of conjugate gradient steps in the first round
 _MORE = 1.2  # growth of the number of steps from round to round,
 _MANY_MORE = 2.0  # after a round without sign changes: a restart loses the conjugacy of the directions
 _ENOUGH = 0.3  # fraction of the target gap, estimated on the active set, that conjugate gradients may leave
-_ROUNDING = 1e-15  # relative to the objective
-_FEW = 1 << 14  # entries of an active set: fewer are not worth a second thread
+_ROUNDING = 1e-15  # increase of the objective, relative to it, that counts as rounding
+_FEW = 1 << 14  # minimum number of entries in an active set for a second thread to be worth its cost
 _PATIENCE = 5  # number of rounds that may neither lower the objective by more than rounding nor reduce the gap
 _AFFORDABLE = 1 << 29  # maximum number of products for the Gram matrix of an active set
-_PROGRESS = 0.9  # relative to the gap
+_PROGRESS = 0.9  # a round makes progress if it reduces the gap to less than this fraction
 _AT_ONCE = 2e9  # number of products in conjugate gradient steps: a second or two, during which limits are not checked
 
 
@@ -76,7 +76,7 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
     conjugate_gradient_steps(member, problem, size, steps, enough, coefficients, residual, work)
     thread_barrier(member)
     after = quadratic_objective(problem, coefficients, residual)
-    if after > before * (1.0 + _ROUNDING):  # since a coefficient was stopped at 0
+    if after > before * (1.0 + _ROUNDING):  # can happen where a coefficient that crossed 0 was set to 0
         thread_barrier(member)
         if member.rank == 0:
             copy(work.coefficients, coefficients)

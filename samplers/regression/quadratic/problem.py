@@ -53,8 +53,9 @@ def quadratic_problem(
     *,
     positive: bool = False,
 ) -> QuadraticProblem:
-    """Return the problem on some columns; see `QuadraticProblem` for the arguments. norms: float64 (W,), norms of the
-    projected columns, if known.
+    """Return the problem on some columns; see `QuadraticProblem` for the arguments.
+
+    norms: float64 (W,), norms of the projected columns, if known.
     """
     every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
     for vector, found in zip(basis, along, strict=True):
@@ -87,7 +88,10 @@ def quadratic_objective(problem, coefficients, residual):
 
 @reordered_kernel
 def quadratic_gap(member, problem, coefficients, residual, sums):
-    """Return the duality gap for the dual point of the residual. sums: float64 (4, CHUNKS), working memory."""
+    """Return the duality gap for the dual point of the residual.
+
+    sums: float64 (4, CHUNKS), working memory.
+    """
     l1, l2, count = problem.l1, problem.l2, coefficients.size
     each, first, last = own_chunks(member, count)
     for c in range(first, last):

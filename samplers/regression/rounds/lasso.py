@@ -101,9 +101,13 @@ class LassoRounds(RoundProgram):
 def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nearness, changes, priorities):
     """Update coefficients from the products of their columns with the residual.
 
-    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. scales, penalties, ridges: float64 (m,), of all
-    parameters. coefficients: float64 (m,), updated. nearness: float64 (m,), set for these parameters. priorities:
-    float64 (c,), set. changes: float64 (c,), set to the factors of the held columns to add to the residual.
+    parameters: int64 (c,).
+    sums: float64 (c, B, 1), see `column_sums`.
+    scales, penalties, ridges: float64 (m,), of all parameters.
+    coefficients: float64 (m,), updated.
+    nearness: float64 (m,), set for these parameters.
+    priorities: float64 (c,), set.
+    changes: float64 (c,), set to the factors of the held columns to add to the residual.
     """
     for i in range(parameters.size):
         j = parameters[i]

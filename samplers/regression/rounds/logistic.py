@@ -54,8 +54,8 @@ class LogisticRounds(RoundProgram):
     ) -> None:
         """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design.
 
-        penalty: a number, or float64 (m,) with one for each column. labels: -1 and 1, float64 (n,); None for the labels
-        of the design.
+        penalty: a number, or float64 (m,) with one for each column.
+        labels: -1 and 1, float64 (n,); None for the labels of the design.
         """
         labels = self.design.y if labels is None else labels
         assert labels is not None
@@ -104,9 +104,13 @@ class LogisticRounds(RoundProgram):
 def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness, changes, priorities):
     """Update coefficients from the products of their columns with minus the gradient, `pulls`.
 
-    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. scales, penalties: float64 (m,), of all
-    parameters. coefficients: float64 (m,), updated. nearness: float64 (m,), set for these parameters. priorities:
-    float64 (c,), set. changes: float64 (c,), set to the factors of the held columns to add to the margins.
+    parameters: int64 (c,).
+    sums: float64 (c, B, 1), see `column_sums`.
+    scales, penalties: float64 (m,), of all parameters.
+    coefficients: float64 (m,), updated.
+    nearness: float64 (m,), set for these parameters.
+    priorities: float64 (c,), set.
+    changes: float64 (c,), set to the factors of the held columns to add to the margins.
     """
     for i in range(parameters.size):
         j = parameters[i]

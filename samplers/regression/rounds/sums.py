@@ -42,8 +42,9 @@ def column_sums(
 ) -> int:
     """Fill sums[:, b, 0], of sums float64 (c, B, 1), with (x_j - mean_j)' state over each band b.
 
-    state: float64 (n,), whose sum over each band is in totals, float64 (B,). means: float64 (m,). Returns the number of
-    samples read.
+    state: float64 (n,), whose sum over each band is in totals, float64 (B,).
+    means: float64 (m,).
+    Returns the number of samples read.
     """
     kernel = sparse_sums if isinstance(columns, HeldSparseColumns) else dense_sums
     return int(kernel(columns, parameters, *bands, state, means, totals, sums))

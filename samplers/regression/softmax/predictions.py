@@ -30,8 +30,9 @@ class ScoredSamples(NamedTuple):
 
 
 def scored(model: SoftmaxModel, samples: Samples) -> Iterator[ScoredSamples]:
-    """Yield the scores of all samples in stored order. Raises RequestError unless the columns match those of the
-    model.
+    """Yield the scores of all samples in stored order.
+
+    Raises RequestError unless the columns match those of the model.
     """
     if samples.columns != model.columns:
         raise RequestError(
@@ -92,7 +93,10 @@ def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory:
 
 
 def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
-    """Return the error rate and the mean loss. Raises RequestError for an unknown label."""
+    """Return the error rate and the mean loss.
+
+    Raises RequestError for an unknown label.
+    """
     labels, losses, wrong = model.arrays["labels"], [], 0
     for some in scored(model, samples):
         places = np.minimum(np.searchsorted(labels, some.labels), labels.size - 1)

@@ -56,8 +56,10 @@ def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
 def shared_constants(
     columns: int, labels: np.ndarray, *, kind: int, rate: float, regularization: float
 ) -> dict[str, Any]:
-    """Return the constants. labels: float64 (K,), ascending. kind: index of the loss in LOSSES. `ahead` is 0 where
-    prefetching rows would cost more than it saves.
+    """Return the constants.
+
+    labels: float64 (K,), ascending.
+    kind: index of the loss in LOSSES. `ahead` is 0 where prefetching rows would cost more than it saves.
     """
     table = committed_specs("weights", shared_variables(columns, labels.size)["weights"])["weights"]
     return {
@@ -73,7 +75,9 @@ def shared_constants(
 class SoftmaxProgram(StochasticProgram):
     """Stochastic program of a multi-class linear model.
 
-    loss: one of LOSSES. rate: initial learning rate. regularization: L2 penalty per sample. See `StochasticProgram`.
+    loss: one of LOSSES.
+    rate: initial learning rate.
+    regularization: L2 penalty per sample. See `StochasticProgram`.
     """
 
     maps: Sequence[str] = ("wrong",)

@@ -84,8 +84,10 @@ def count_above(limit, gains):
 
 @reordered_kernel
 def choose_above(limit, gains, found, first):
-    """Write the indices of m gains, float32, above the limit to `found`, int64 (m+1,). first: index of the first
-    gain."""
+    """Write the indices of m gains, float32, above the limit to `found`, int64 (m+1,).
+
+    first: index of the first gain.
+    """
     count = 0
     for i in range(gains.size):  # branch-free: all indices are written, and most are overwritten
         found[count] = first + i

@@ -76,7 +76,9 @@ def find_angles(products, square, squares, angles):
 
 @reordered_kernel
 def least_bound(angles, counts):
-    """Return a lower bound on the bounds of all columns. counts: int64 (k,), number of columns per residual.
+    """Return a lower bound on the bounds of all columns.
+
+    counts: int64 (k,), number of columns per residual.
 
     The bound is concave in the known cosine, so its minimum is at 0 or 1.
     """
@@ -208,8 +210,8 @@ def learn_run(known, values, number, length, norms):
 def learn(known, lost, chosen, values, number, length, norms):
     """Store the inner products of the chosen columns, int64 (m,), with a residual.
 
-    values: float64 (m,), inner products. lost: int64, initially zeros, set to the number of these columns that referred
-    to each residual before.
+    values: float64 (m,), inner products.
+    lost: int64, initially zeros, set to the number of these columns that referred to each residual before.
     """
     for begin in range(0, chosen.size, BLOCK):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]

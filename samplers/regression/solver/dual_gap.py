@@ -59,7 +59,10 @@ def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
 
 @reordered_kernel
 def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
-    """Compute `steepest_slope` block by block. scattered: float64 (2, BLOCK), working memory."""
+    """Compute `steepest_slope` block by block.
+
+    scattered: float64 (2, BLOCK), working memory.
+    """
     steepest = 1.0
     scattered[0] = l1[0]  # the common l1 of all columns
     for begin in range(0, chosen.size, BLOCK):
@@ -82,8 +85,12 @@ def steepest_slope(
 ) -> float:
     """Return the largest ratio of slope to lam * l1 among the chosen columns, at least 1.
 
-    chosen: int64 (m,), ascending. slopes: float64 (m,). l1: float64 (p,), or (1,). norms: float64 (p,). gains: float32
-    (m,), set to the square root of the approximate decrease of the objective by each column with coefficient 0.
+    chosen: int64 (m,), ascending.
+    slopes: float64 (m,).
+    l1: float64 (p,), or (1,).
+    norms: float64 (p,).
+    gains: float32 (m,), set to the square root of the approximate decrease of the objective by each column with
+        coefficient 0.
     """
     return steepest_of_columns(chosen, slopes, gains, lam, l1, norms, np.empty((2, BLOCK)))
 

@@ -33,8 +33,8 @@ from samplers.regression.solver.solver_limit import SolverLimit
 _FIRST = 200  # minimum number of columns of the first working set
 # columns of the design per column of a working set, on which work takes at most a tenth of a pass over all columns
 _SHARE = 200
-_GROWTH = 2  # number of columns per nonzero coefficient
-FURTHER = 3  # number for a lambda further ahead, before correlations are read: a missed column costs a pass
+_GROWTH = 2  # number of columns in a working set per nonzero coefficient
+FURTHER = 3  # the same for a lambda whose correlations are not read yet: a missing column costs a pass
 _INNER = 0.3  # fraction of the gap that the problem on the working set may leave
 _SMALL = 0.01  # fraction of all entries: a problem on fewer entries is solved in less time than a pass over all columns
 _DEEPER = 0.03  # fraction of the goal for such a small problem: a better next working set is worth more
@@ -62,7 +62,10 @@ class ColumnPenalties(NamedTuple):
 
 
 class RegressionSolution(NamedTuple):
-    """Solution of a regression of n rows and p columns. gap: upper bound on the suboptimality of the objective."""
+    """Solution of a regression of n rows and p columns.
+
+    gap: upper bound on the suboptimality of the objective.
+    """
 
     lam: float
     support: np.ndarray  # int64 (s,), ascending: columns with nonzero coefficients
@@ -81,8 +84,8 @@ class RegressionSolution(NamedTuple):
 class WorkingSetRegression:
     """A regression to solve for consecutive lambdas.
 
-    norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns. positive: whether
-    coefficients must be at least 0. Attributes: `limit` of the solver.
+    norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns.
+    positive: whether coefficients must be at least 0. Attributes: `limit` of the solver.
     """
 
     def __init__(
@@ -175,8 +178,8 @@ class WorkingSet:
     def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
         """Return a working set for a further lambda, before this solution is verified.
 
-        read: lambda at which correlations were last read. missed: int64, ascending, columns known to be needed that the
-        strong rule leaves out.
+        read: lambda at which correlations were last read.
+        missed: int64, ascending, columns known to be needed that the strong rule leaves out.
         """
         regression, every = self.regression, self.regression.usable
         most = regression.size(self.support, FURTHER)
@@ -204,7 +207,10 @@ class WorkingSet:
         return None
 
     def go_on(self) -> None:
-        """Choose the next working set, and screen columns. Raises WorkFailed if the gap no longer decreases."""
+        """Choose the next working set, and screen columns.
+
+        Raises WorkFailed if the gap no longer decreases.
+        """
         inner, self.working = _INNER * self.gap, self.next_columns()
         last = inner <= self.target or self.working.size == self.regression.usable.size  # no other set could be better
         self.goal = _ALMOST * self.target if last else inner
@@ -255,8 +261,8 @@ class WorkingSet:
         return self.gap <= self.target
 
     def wants(self) -> CorrelationRequest:
-        """Return which correlations to read. The correlations of the support are only needed with a ridge penalty:
-        otherwise they are known to be within their limits.
+        """Return which correlations to read. Correlations of the support are read only with a ridge penalty: without
+        it, they are known to be within their limits.
         """
         return CorrelationRequest(
             self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0]

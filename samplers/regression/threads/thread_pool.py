@@ -148,7 +148,10 @@ ALONE = ThreadPool(1)
 
 
 def since_start(told):
-    """Return the nanoseconds since the machine started. told: int64 (2,), working memory."""
+    """Return the nanoseconds since the machine started.
+
+    told: int64 (2,), working memory that receives the seconds and nanoseconds of the clock.
+    """
     _read_clock(_MONOTONIC, told.ctypes.data)
     return 1_000_000_000 * told[0] + told[1]
 

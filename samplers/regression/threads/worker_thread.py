@@ -33,7 +33,8 @@ def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
 class WorkerThread:
     """Runs tasks one after the other until it is no longer referenced.
 
-    begin: first task. looks: number of polls after which the thread, or a thread that waits for it, sleeps.
+    begin: first task.
+    looks: number of polls after which the thread, or a thread that waits for it, sleeps.
     """
 
     def __init__(self, begin: Callable[[], object], looks: int) -> None:
