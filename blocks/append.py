@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.corpus.dataset import Dataset
-from blocks.dataset_generations import drop_unreferred, kept_files, references_folder
+from blocks.dataset_generations import delete_unreferenced, kept_files, references_folder
 from blocks.documents.table_writer import FOLDER
 from blocks.errors import RequestError
 from blocks.files import (
@@ -113,7 +113,7 @@ def remove_strays(root: Path) -> list[RemovedPath]:
 
     These are leftovers of a failed append, or belong to an old generation that no run needs.
     """
-    dropped = drop_unreferred(root)
+    dropped = delete_unreferenced(root)
     named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}
     removed = [gone for folder in sorted({*folders, *references_folder(root)}) for gone in remove_leftovers(folder)]

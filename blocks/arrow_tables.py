@@ -37,7 +37,7 @@ def arrow_table(path: str, progress: Callable[[int], object], query: str | None)
     if not is_arrow(path):
         return None
     if query:
-        raise RequestError(f"--query is only for SQLite databases, and {path} is not one", "Leave --query out.")
+        raise RequestError(f"--query is only for SQLite databases, and {path} is not one", "Omit --query.")
     return ArrowTable(path, progress)
 
 

@@ -111,8 +111,8 @@ def keep_referred(root: Path) -> None:
                 shutil.copyfile(root / MANIFEST, beside)
 
 
-def drop_unreferred(root: Path, *, gone: bool = False) -> list[RemovedPath]:
-    """Delete manifests of generations that no run refers to, and obsolete references.
+def delete_unreferenced(root: Path, *, gone: bool = False) -> list[RemovedPath]:
+    """Delete the manifests of generations that no run refers to, and stale references.
 
     gone: also delete references of runs that are no longer at their recorded path, although they may have been moved.
     """

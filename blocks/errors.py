@@ -78,7 +78,7 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
-        remedy = "Give a smaller --memory or fewer --workers, or use a machine with more free memory."
+        remedy = "Reduce --memory or --workers, or use a machine with more free memory."
         return WorkFailed(f"memory ran out{f': {error}' if str(error) else ''}", remedy)
     what = f"memory ran out: the address space of a process is limited to {limit / 1e6:,.0f} MB (ulimit -v)"
     return WorkFailed(what, RAISE_LIMIT)

@@ -69,9 +69,7 @@ class TextInput:
         self._longest = longest
         self.is_database = databases and pieces is None and path != STANDARD_INPUT and is_database(path)
         if query and not self.is_database:
-            raise RequestError(
-                f"--query is only for SQLite databases, and {self.name} is not one", "Leave --query out."
-            )
+            raise RequestError(f"--query is only for SQLite databases, and {self.name} is not one", "Omit --query.")
         if self.is_database:
             self._pieces = with_line_feeds(rows_as_csv(path, query, progress, longest))
         else:

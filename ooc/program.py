@@ -89,12 +89,12 @@ class Job:
     data: the unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix,
         a SampleBlock of samples, or None for the grid.
     state: (rows, width), local state in memory.
-    bases: int64 (B,), row of word-major position 0 of each block (can be negative, as only rows of cells in memory
-        exist).
+    bases: int64 (B,), number to add to a word-major position of each block to get its row in `state`; negative if the
+        first cells of the block are not in memory.
     shared: arrays that all workers read.
     delta: this worker's own arrays, to which it adds.
     stream: key of the job's random numbers: (iteration, phase, unit, stage, part).
-    passage: the part of the slice's travelling state, or None.
+    passage: state that travels with the slice, for this part; or None.
     starts: first row of each block, or first column of each slice, followed by the total count.
     """
 
@@ -229,8 +229,8 @@ class StaticProgram:
         return False
 
     def start_arrays(self) -> Collection[str]:
-        """Return the names of the shared arrays that only phases of `initial` use; they are freed afterwards, and none
-        is primary.
+        """Return the names of the shared arrays that only phases of `initial` use; they are freed afterwards, and
+        cannot be primary, that is, saved in checkpoints.
         """
         return ()
 

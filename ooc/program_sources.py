@@ -195,8 +195,10 @@ def _used_in(function: Callable[..., Any], names: set[str]) -> list[Any]:
 
 
 def stamp_cached_functions(module: str) -> None:
-    """Make numba's own cache (`cache=True`) of the functions in a module and in the modules that it imports depend on
-    everything that these functions depend on."""
+    """Add a digest of all dependencies to the stamps in numba's own cache (`cache=True`) of a module and its imports.
+
+    A changed dependency then invalidates the cached functions.
+    """
     from numba.core.caching import FunctionCache
 
     for name in module_files(module):

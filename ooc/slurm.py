@@ -45,7 +45,7 @@ def check_ranks(ranks: int) -> None:
     if ranks == 1 and started.isdecimal() and int(started) > 1:
         raise RequestError(
             f"srun started {started} tasks, but MPI finds only 1 rank in each task",
-            "Give srun the interface of your MPI library, such as `srun --mpi=pmix`; or start with mpirun.",
+            "Select the PMI plugin of your MPI library, such as `srun --mpi=pmix`, or start the ranks with mpirun.",
         )
 
 

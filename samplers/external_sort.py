@@ -49,7 +49,7 @@ class ReorderedRows:
             self._file.close()
 
     def runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield the rows in batches: first row, last row (exclusive), and the numbers in these rows."""
+        """Yield batches of rows in the new order: first row, last row (exclusive), and their numbers, concatenated."""
         for first, last in pairwise(self._bounds):
             rows = self._source[first:last]
             rows = rows[rows >= 0]
@@ -105,7 +105,7 @@ def _offsets_in_order(starts, source, offsets):
 
 @kernel
 def _note_places(source, places):
-    """Set `places` to the new position of each stored row that has one."""
+    """Set places[source[i]] = i for each i with source[i] >= 0."""
     for i in range(source.size):
         if source[i] >= 0:
             places[source[i]] = i

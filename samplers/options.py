@@ -178,7 +178,7 @@ class TrainingResources(Options):
     max_time: Annotated[
         float | None,
         Option(
-            "Stop after this many seconds with everything saved; `ooc resume` continues.",
+            "Save the state and stop after this many seconds; continue with `ooc resume`.",
             metavar="SECONDS",
             without={"estimator": "no run remains after fit; a callback can end the training"},
         ),
@@ -252,7 +252,7 @@ def takers(options: type) -> dict[str, tuple[str, ...]]:
 
 
 def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -> None:
-    """Raise RequestError for an option that is not allowed on several machines, or only there.
+    """Raise RequestError for an option that does not support several machines, or requires them.
 
     values: option values by field name.
     """

@@ -84,9 +84,7 @@ def _go_on_with_regression(
     from samplers.regression.training import resume_regression
 
     if options.iterations is not None:
-        raise RequestError(
-            "--iterations cannot be used for a regression: its lambdas are fixed", "Leave --iterations out."
-        )
+        raise RequestError("--iterations cannot be used for a regression: its lambdas are fixed", "Omit --iterations.")
     return resume_regression(run, resources, ring)
 
 

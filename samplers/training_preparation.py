@@ -29,9 +29,7 @@ def check_limits(spec: ProgramSpec, resources: TrainingResources) -> None:
     """Raise RequestError unless the program allows the number of workers and max_time is valid."""
     workers, max_time = resources.workers, resources.max_time
     if workers not in (None, 1) and spec.options.get("update") == "immediate":
-        raise RequestError(
-            f"--workers {workers}: --update immediate can only be used with 1 worker", "Leave --workers out."
-        )
+        raise RequestError(f"--workers {workers}: --update immediate can only be used with 1 worker", "Omit --workers.")
     if max_time is not None and not max_time > 0:
         raise RequestError(f"--max-time must be a number of seconds above 0, got {max_time:g}")
 

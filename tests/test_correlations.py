@@ -31,7 +31,7 @@ def test_correlations_are_never_above_their_bounds(problem, seed):
         candidates = np.flatnonzero((random.random(p) < random.choice([0.7, 1.0])) & (regression.norms > 0))
         exact = problem.x.T @ (roots * residual)
         lam = random.choice([0.0, random.random()]) * np.abs(exact).max()  # all are read, or few
-        seen = known.see(correlations.CorrelationRequest(residual, lam, np.empty(0, np.int64)), candidates)
+        seen = known.see(correlations.ResidualCorrelationRequest(residual, lam, np.empty(0, np.int64)), candidates)
         rounding = 1e-9 * (1 + np.abs(exact).max())
         np.testing.assert_allclose(seen.values, exact[seen.chosen], atol=rounding)
         allowed = np.setdiff1d(candidates, seen.chosen)
@@ -50,7 +50,7 @@ def test_threads_find_together_which_correlations_may_be_too_large(seed, threads
     x, y, residual = random.standard_normal((6, 5000)), *random.standard_normal((2, 6))
     found = SparseRegression(features_of_matrix(np.asfortranarray(x), threads), y, intercept=False)
     known, norms = found.regression.correlations, found.regression.norms
-    known.see(correlations.CorrelationRequest(y, 0.0, np.empty(0, np.int64)), found.regression.usable)
+    known.see(correlations.ResidualCorrelationRequest(y, 0.0, np.empty(0, np.int64)), found.regression.usable)
     lengths = np.linalg.norm(y), np.linalg.norm(residual)
     angles = np.arccos(np.abs(x.T @ y) / norms / lengths[0]) - np.arccos(abs(y @ residual) / np.prod(lengths))
     most = np.cos(angles) * norms * lengths[1]
@@ -85,7 +85,9 @@ def test_what_is_noted_late_is_as_if_it_had_been_at_once(problem, seed):
         candidates = late.usable[random.random(late.usable.size) < random.choice([0.7, 1.0])]
         lam = random.choice([0.0, random.random()]) * np.abs(problem.x.T @ residual).max()
         some = random.choice(candidates, random.integers(candidates.size + 1), replace=False)
-        wanted = correlations.CorrelationRequest(residual, lam, np.sort(some) if random.random() < 0.3 else some[:0])
+        wanted = correlations.ResidualCorrelationRequest(
+            residual, lam, np.sort(some) if random.random() < 0.3 else some[:0]
+        )
         what, step = random.integers(4), (residual, lam, random.choice([1.5, 2.1]) * lam, candidates, p // 2)
         answers = []
         for known in (late, at_once):
@@ -103,7 +105,7 @@ def test_what_is_noted_late_is_as_if_it_had_been_at_once(problem, seed):
         np.testing.assert_array_equal(*answers)
     for one, other in zip(late.arrays().values(), at_once.arrays().values(), strict=True):
         np.testing.assert_array_equal(one, other)
-    read = late.see(correlations.CorrelationRequest(residual, 0.0, late.usable[:0]), late.usable).values.copy()
+    read = late.see(correlations.ResidualCorrelationRequest(residual, 0.0, late.usable[:0]), late.usable).values.copy()
     cosines = read / (regression.norms[late.usable] * np.linalg.norm(residual))
     np.testing.assert_allclose(late.arrays()["known_cosines"][late.usable], cosines, atol=1e-6)
 
@@ -123,7 +125,7 @@ def test_what_is_seen_of_several_residuals_in_one_pass_is_as_of_each(problem, se
         exact = [problem.x.T @ (np.sqrt(problem.weights) * residual) for residual in residuals]
         lambdas = [random.random() * np.abs(one).max() for one in exact]
         wanted = [
-            correlations.CorrelationRequest(residual, lam, none)
+            correlations.ResidualCorrelationRequest(residual, lam, none)
             for residual, lam in zip(residuals, lambdas, strict=True)
         ]
         before = known.columns_read

@@ -241,7 +241,7 @@ def test_classes_are_weighted_as_in_scikit_learn(class_weight: Any) -> None:
     [
         (Lasso(penalty_factor=[1, 2]), r"penalty_factor must have shape (30,), a number for each column, got (2,)"),
         (Lasso(penalty_factor=[-1] * 30), "penalty_factor must be finite and at least 0, got -1 in column 0"),
-        (Lasso(penalty_factor=[0] * 30), "penalty_factor must not be 0 for every column"),
+        (Lasso(penalty_factor=[0] * 30), "penalty_factor is 0 for all columns"),
         (Lasso(penalty_factor="adaptive"), "penalty_factor must be numbers"),
         (LogisticRegression(class_weight="even"), "class_weight must be None, 'balanced' or a dict"),
         (LogisticRegression(class_weight={"maybe": 2}), "class_weight has 'maybe', which is not a class of y"),

@@ -24,6 +24,6 @@ def test_dead_topics_are_told(tmp_path: Path, ooc: Ooc, sampler: str) -> None:
     assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["live_topics"] == live
     described = ooc("topics", "run", "--json")
     assert sum(topic["live"] for topic in json.loads(described.stdout)) == live
-    assert f"{live} of 40 topics live" in described.stderr
+    assert f"{live} of 40 topics are live" in described.stderr
     assert ooc("report", "run", "-o", "report.html").returncode == 0
     assert f"<dt>live topics</dt><dd>{live}</dd>" in (tmp_path / "report.html").read_text()

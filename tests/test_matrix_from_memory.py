@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, row: int | None) -> None:
     rows = np.array([] if row is None else [row], np.uint32)
     entries = Entries(rows, np.zeros_like(rows), rows.astype(np.float32))
     with pytest.raises(
-        RequestError, match="rows must be 1 numbers, one for each value, from 0 to 2" if row else "there are no ratings"
+        RequestError, match="rows must be 1 indices from 0 to 2, one for each value" if row else "there are no ratings"
     ):
         write_matrix(tmp_path / "matrix", entries, list("abc"), list("uv"))
     assert not any(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rating_files import read_back
 
 from blocks import RequestError
-from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.messages import LineChunk
 from blocks.kinds import open_any
 from blocks.ratings.formats import RatingsFormatOptions, detect_format, last_section
 from blocks.ratings.ingestion import grid_size, ingest_ratings
@@ -117,7 +117,7 @@ def test_any_names_and_numbers_are_read_back(found, mark):
         file.write(text.encode())
         file.flush()
         form = detect_format(TextInput(file.name), RatingsFormatOptions())
-    read = reader.read(LinesChunk(0, "x", 1, text.encode(), form))
+    read = reader.read(LineChunk(0, "x", 1, text.encode(), form))
     assert read.users.joined == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
     assert read.items.joined == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
     assert np.allclose(read.values, [v for *_, v in found], rtol=1e-14, atol=1e-250)

@@ -99,10 +99,7 @@ def test_rounds_that_diverge_name_their_lambda(tmp_path):
         WorkFailed, match=r"lambda [0-9.]+: --schedule random with rounds of 64 updates diverges: the objective is"
     ) as failed:
         train_regression(tmp_path / "design", tmp_path / "run", "squared", **rounds)
-    assert (
-        "Give a smaller --parallelism or --rho, use --schedule priority, or leave --schedule out."
-        in failed.value.remedy
-    )
+    assert "Reduce --parallelism or --rho, use --schedule priority, or omit --schedule." in failed.value.remedy
     calm = {**rounds, "schedule": "priority", "tolerance": 0.05}
     train_regression(tmp_path / "design", tmp_path / "calm", "squared", **calm)
 

@@ -48,7 +48,7 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> DocumentBa
     Raises RequestError if there is no such batch, or the dataset never had that identity.
     """
     if "shard" in dataset.manifest:
-        raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Leave --batch out.")
+        raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Omit --batch.")
     ends = _ends(dataset)
     blocks = [0, *accumulate(entry["documents"] for entry in dataset.manifest["blocks"])]
     if choice == "new":

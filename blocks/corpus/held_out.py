@@ -83,7 +83,7 @@ def _check(request: CorpusRequest) -> None:
     """Raise RequestError if an option is incompatible with --hold-out, or an input can be read only once."""
     if request.append or request.vocab_from:
         raise RequestError(
-            f"--hold-out cannot be used with --{'append' if request.append else 'vocab-from'}", "Leave --hold-out out."
+            f"--hold-out cannot be used with --{'append' if request.append else 'vocab-from'}", "Omit --hold-out."
         )
     if once := next((path for path in request.inputs if is_stream(path) and not Path(path).is_dir()), None):
         raise RequestError(

@@ -16,7 +16,7 @@ from blocks.corpus.request import CorpusRequest, ValidatedRequest
 from blocks.delimited import DelimitedDialect, options_dialect
 from blocks.documents.kept_columns import KeptColumns
 from blocks.errors import RequestError
-from blocks.ingestion.messages import NOBODY, LinesChunk, SpilledRows
+from blocks.ingestion.messages import NOBODY, LineChunk, SpilledRows
 from blocks.input_directories import FoundTextFiles
 from blocks.text_inputs import (
     CHUNK,
@@ -68,7 +68,7 @@ def _uci_chunks(
     opening: InputOpenOptions,
     most_words: int,
     progress: Progress,
-) -> Iterator[LinesChunk]:
+) -> Iterator[LineChunk]:
     """Yield the chunks of UCI and LDA-C files, and append an entry to `found` for each file."""
     following = 0
     for path in inputs:
@@ -86,7 +86,7 @@ def _uci_chunks(
         uci.require_words(header, source.name, most_words)
         found.append(UciFile(source.name, header, following))
         for line, data in source.chunks(cut):
-            yield LinesChunk(following, source.name, line, data, header)
+            yield LineChunk(following, source.name, line, data, header)
             following += 1
 
 
@@ -101,7 +101,7 @@ def _ldac_header(source: TextInput, words: int | None) -> uci.UciHeader:
 
 def _row_chunks(
     asked: ValidatedRequest, opening: InputOpenOptions, progress: Progress
-) -> Iterator[LinesChunk | TableTextsChunk]:
+) -> Iterator[LineChunk | TableTextsChunk]:
     """Yield chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
     request = asked.request
     numbers = count()
@@ -124,9 +124,9 @@ def _row_chunks(
         yield from _lines(numbers, source, last_line_end, fields)
 
 
-def _lines(numbers: Iterator[int], source: TextInput, cut: Cut, form: object) -> Iterator[LinesChunk]:
+def _lines(numbers: Iterator[int], source: TextInput, cut: Cut, form: object) -> Iterator[LineChunk]:
     for line, data in source.chunks(cut):
-        yield LinesChunk(next(numbers), source.name, line, data, form)
+        yield LineChunk(next(numbers), source.name, line, data, form)
 
 
 def _arrow_chunks(

@@ -1,4 +1,4 @@
-"""Messages to the workers that ingest a corpus, and their answers, besides `LinesChunk`."""
+"""Messages to the workers that ingest a corpus, and their answers, besides `LineChunk`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks.corpus.held_out_fraction import HeldOutFraction
 from blocks.corpus.tokenization_rules import TokenizationRules
 from blocks.documents.kept_columns import KeptColumns
 from blocks.documents.table_writer import SpilledDocumentColumns
-from blocks.ingestion.messages import LinesChunk, SpilledRows
+from blocks.ingestion.messages import LineChunk, SpilledRows
 from blocks.text_inputs import InputOpenOptions
 
 WORDS = "words"  # the kind of names that workers number
@@ -86,7 +86,7 @@ class BagOfWordsChunk:
     rows: Sequence[Mapping[str, Any]] = field(repr=False)
 
 
-Chunk = LinesChunk | FilesChunk | ArchiveMembersChunk | TableTextsChunk
+Chunk = LineChunk | FilesChunk | ArchiveMembersChunk | TableTextsChunk
 
 
 @dataclass

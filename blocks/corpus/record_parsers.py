@@ -61,7 +61,7 @@ class ParsedDocuments:
     def columns(self, *, typed: bool) -> dict[str, DocumentColumn]:
         """Return the kept columns of the documents.
 
-        typed: whether their values have types.
+        typed: whether values keep their types (JSON, Parquet); otherwise they are text whose types are inferred (CSV).
         """
         return self.kept.columns(self.rows, typed=typed) if self.kept is not None else {}
 

@@ -152,7 +152,7 @@ def _check(request: CorpusRequest) -> None:
         )
     _check_deduplicate(request)
     if request.skip_known and not request.append:
-        raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
+        raise RequestError("--skip-known can only be used with --append", "Add --append, or omit --skip-known.")
     if request.vocab_from and request.vocabulary is not None:
         raise RequestError(
             "vocabulary and vocab_from are mutually exclusive",
@@ -181,7 +181,7 @@ def _check_deduplicate(request: CorpusRequest) -> None:
     if request.kind == "uci":
         raise RequestError(
             "--deduplicate cannot be used for bags of words, where the order of the words is lost",
-            "Leave --deduplicate out, or ingest the texts.",
+            "Omit --deduplicate, or ingest the texts.",
         )
     if request.append:
         raise RequestError(
@@ -295,7 +295,7 @@ def _kept_before(asked: KeptColumns, base: Dataset) -> KeptColumns:
         raise RequestError(
             f"--keep {','.join(asked.told)}: appending cannot change the columns that {base.path} keeps, which are "
             f"{', '.join(there) or 'nothing'}",
-            "Leave --keep out.",
+            "Omit --keep.",
         )
     return KeptColumns(tuple(name for name in there if name != UNKNOWN), asked.text, UNKNOWN in there)
 

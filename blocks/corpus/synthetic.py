@@ -145,7 +145,7 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
     if needed > budget:
         raise RequestError(
             f"--memory {budget >> 20}MiB is too small: it must be at least {-(-needed >> 20)}MiB",
-            "Give a larger --memory, fewer --topics or --workers, or a smaller --concentration.",
+            "Increase --memory, or reduce --topics, --workers or --concentration.",
         )
 
 

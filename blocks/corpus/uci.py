@@ -56,7 +56,7 @@ def require_words(header: UciHeader, name: str, most: int) -> None:
     if header.words > most:
         raise RequestError(
             f"{name}, line 2: the header says {header.words:,} words, but only {most:,} fit in --memory",
-            "Give a larger --memory; or correct the header if it is wrong.",
+            "Increase --memory; or correct the header if it is wrong.",
         )
 
 

@@ -29,9 +29,7 @@ NO_FILTERS = WordFilters()
 def require_ngrams(filters: WordFilters, rules: TokenizationRules) -> None:
     """Raise RequestError if a filter applies to n-grams, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
-        raise RequestError(
-            "--min-npmi can only be used with --ngrams 2 or more", "Add --ngrams 2, or leave --min-npmi out."
-        )
+        raise RequestError("--min-npmi can only be used with --ngrams 2 or more", "Add --ngrams 2, or omit --min-npmi.")
 
 
 def select_words(

@@ -32,7 +32,7 @@ from blocks.documents.column_types import DocumentColumn, column_of_values
 from blocks.documents.kept_columns import UNKNOWN
 from blocks.documents.table_writer import SpilledDocumentColumns, WriteTableFileTask, pack_columns, write_table_file
 from blocks.errors import RequestError
-from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, WriteBucketsTask
+from blocks.ingestion.messages import LineChunk, SortedRunOffsets, SortRowsTask, WriteBucketsTask
 from blocks.ingestion.name_merging import WorkerNameFiles, leave_names
 from blocks.ingestion.word_counter import WordCounter
 from blocks.ingestion.worker import Arrays, BucketSortingWorker, SpillDtypes
@@ -56,12 +56,12 @@ class CorpusIngestWorker(BucketSortingWorker):
         self._counts = WordCounter()
         self._words = 0  # number of words in a UCI file
         self._known = KnownDocumentNames(reading.known, skip=reading.skip_known) if reading.known else None
-        self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, ArchiveMembersChunk, TableTextsChunk), self._parse)
+        self.tasks |= dict.fromkeys((LineChunk, FilesChunk, ArchiveMembersChunk, TableTextsChunk), self._parse)
         self.tasks[BagOfWordsChunk] = self._leave_bags
         self.tasks[SignChunkTask] = self._sign
         self.tasks[WriteTableFileTask] = lambda message: write_table_file(self.root, self.spill, message)
         if reading.bags:
-            self.tasks[LinesChunk] = self._parse_bags
+            self.tasks[LineChunk] = self._parse_bags
 
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
@@ -75,14 +75,14 @@ class CorpusIngestWorker(BucketSortingWorker):
 
     def _parse(self, chunk: Chunk) -> ParsedDocumentChunk:
         found, known = self._new_documents(chunk)
-        typed = not (isinstance(chunk, LinesChunk) and isinstance(chunk.form, record_parsers.DelimitedTextLayout))
+        typed = not (isinstance(chunk, LineChunk) and isinstance(chunk.form, record_parsers.DelimitedTextLayout))
         ids, lengths, stopped, unknown = self._tokenizer(found.texts)
         words = len(self._tokenizer.table)
         self._counts.add(ids, lengths, words)
         if self._reading.vocabulary is None and self._tokenizer.bytes() > self._reading.vocabulary_bytes:
             raise RequestError(
                 f"the vocabulary does not fit in memory: {words} distinct words were found up to {chunk.source}",
-                "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
+                "Increase --memory, reduce --workers, narrow --token-pattern, or use --ngrams 1.",
             )
         columns = found.columns(typed=typed)
         if self._reading.kept and self._reading.kept.unknown:
@@ -122,7 +122,7 @@ class CorpusIngestWorker(BucketSortingWorker):
             table = SpilledDocumentColumns(piece.worker, at, len(values), piece.rows, size, kinds)
         return ParsedDocumentChunk([piece], len(tail), table=table)
 
-    def _parse_bags(self, chunk: LinesChunk) -> ParsedDocumentChunk:
+    def _parse_bags(self, chunk: LineChunk) -> ParsedDocumentChunk:
         header: UciHeader = chunk.form
         self._words = header.words
         at, longest = (chunk.data, chunk.source, chunk.line), self._reading.longest
@@ -176,9 +176,9 @@ class CorpusIngestWorker(BucketSortingWorker):
                     record_parsers.parse_file(member.content, member.path, member.name, found)
             case TableTextsChunk():
                 record_parsers.parse_table_rows(chunk.texts, chunk.source, chunk.row, found)
-            case LinesChunk(form=record_parsers.DelimitedTextLayout()):
+            case LineChunk(form=record_parsers.DelimitedTextLayout()):
                 record_parsers.parse_csv(chunk.data, chunk.source, chunk.line, chunk.form, found)
-            case LinesChunk(form=record_parsers.JsonFieldNames()):
+            case LineChunk(form=record_parsers.JsonFieldNames()):
                 record_parsers.parse_json_lines(chunk.data, chunk.source, chunk.line, chunk.form, found)
             case _:
                 record_parsers.parse_lines(chunk.data, chunk.source, chunk.line, found)
@@ -195,10 +195,10 @@ class CorpusIngestWorker(BucketSortingWorker):
         lengths, ids = arrays
         return lengths, self.places(WORDS, worker)[ids]
 
-    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRunOffsets]:
         lengths, ranks = arrays
         *sorted_, documents, tokens = partition(ranks, lengths, run.first, run.seed, run.buckets)
-        return sorted_, SortedRun(documents, tokens)
+        return sorted_, SortedRunOffsets(documents, tokens)
 
     def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         documents, lengths, ranks = arrays

@@ -80,7 +80,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Genoty
     if 8 * len(individuals) * len(names) > room:
         raise RequestError(
             f"{path}: {len(names):,} covariates of {len(individuals):,} individuals do not fit in --memory",
-            "Give a larger --memory.",
+            "Increase --memory.",
         )
     values = np.full((len(individuals), len(names)), np.nan)
     strangers = _fill(

@@ -32,7 +32,7 @@ from blocks.design.formats import (
 from blocks.design.messages import DenseRowsChunk
 from blocks.design.request import DesignRequest
 from blocks.errors import RequestError
-from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.messages import LineChunk
 from blocks.ingestion.pipeline import Pool
 from blocks.text_inputs import InputOpenOptions, Progress, TextInput, last_line_end
 
@@ -101,7 +101,7 @@ def _require_columns(name: str, columns: int, room: int) -> None:
     if MAIN_BYTES_OF_COLUMN * columns > room:
         raise RequestError(
             f"the header of {name} says {columns:,} columns, but only {room // MAIN_BYTES_OF_COLUMN:,} fit in --memory",
-            "Give a larger --memory; or correct the sizes in the file if they are wrong.",
+            "Increase --memory; or correct the sizes in the file if they are wrong.",
         )
 
 
@@ -140,7 +140,7 @@ def _writing(request: DesignRequest, path: str, source: TextInput) -> tuple[Deli
     return options_dialect(path, request.delimiter, request.quote, not request.no_header), request.decimal
 
 
-def _lines(opened: Iterable[tuple[TextInput | ArrowTable, Form]], size: int) -> Iterator[LinesChunk | DenseRowsChunk]:
+def _lines(opened: Iterable[tuple[TextInput | ArrowTable, Form]], size: int) -> Iterator[LineChunk | DenseRowsChunk]:
     following = count()
     for source, given in opened:
         form = given
@@ -150,7 +150,7 @@ def _lines(opened: Iterable[tuple[TextInput | ArrowTable, Form]], size: int) -> 
             continue
         cut = form.dialect.whole_row if isinstance(form, TableFormat) else last_line_end
         for line, data in source.chunks(cut, size):
-            yield LinesChunk(next(following), source.name, line, data, form)
+            yield LineChunk(next(following), source.name, line, data, form)
             if isinstance(form, MatrixMarketFormat) and form.is_dense:
                 form = form._replace(first=form.first + lines_with_entries(data))
 
@@ -178,7 +178,7 @@ def read_labels(pool: Pool, path: str) -> np.ndarray:
     """Read y, float64 (n,), from a .npy file or a text file with one number per line."""
     if Path(path).suffix != ".npy":
         chunks = TextInput(path).chunks(last_line_end)
-        labels = [pool.ask(0, LinesChunk(0, path, line, data, NUMBERS)) for line, data in chunks]
+        labels = [pool.ask(0, LineChunk(0, path, line, data, NUMBERS)) for line, data in chunks]
         return np.concatenate([np.empty(0), *labels])
     try:
         labels = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -145,7 +145,7 @@ def _dense(
     if _COPIES * columns * member.dtype.itemsize > room:
         raise RequestError(
             f"{source}: a row of X, {columns} numbers, does not fit in --memory",
-            "Give a larger --memory; or write a sparse matrix with scipy.sparse.save_npz.",
+            "Increase --memory; or write a sparse matrix with scipy.sparse.save_npz.",
         )
     step, numbers = max(size // (columns * max(member.dtype.itemsize, 4)), 1), count()
     for first in range(0, rows, step):

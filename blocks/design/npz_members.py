@@ -54,7 +54,7 @@ class NpzMember:
             raise RequestError(
                 f"{self._path}: the array {self.name} takes {size * self.dtype.itemsize / 1e6:,.0f} MB,"
                 f" but --memory has room for {most / 1e6:,.0f} MB",
-                "Give a larger --memory; or write the file again if its sizes are wrong.",
+                "Increase --memory; or write the file again if its sizes are wrong.",
             )
         return self.take(size)
 

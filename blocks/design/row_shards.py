@@ -73,7 +73,7 @@ def split_design(whole: Design, targets: Sequence[DatasetTarget], bar: Bar) -> N
     """
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
-        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Give a smaller --shards.")
+        raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Reduce --shards.")
     entries: list[list[dict[str, Any]]] = [[] for _ in targets]
     progress = bar("splitting", whole.block_count, "block")
     for number in range(whole.block_count):

@@ -11,9 +11,9 @@ LANDMARK = 512  # interval between entries whose columns are known without readi
 
 
 class SparseRunFile(NamedTuple):
-    """A file of entries by column.
+    """A sorted run of an external sort: sparse entries, ordered by column, in one file.
 
-    landmarks: uint32, column of every `LANDMARK`th entry.
+    landmarks: uint32, column of every `LANDMARK`th entry, an index for binary search.
     wide: whether values are float64.
     """
 

@@ -40,7 +40,7 @@ from blocks.design.moments import block_moments, dense_moments, sparse_moments
 from blocks.design.sparse_runs import SparseRunFile
 from blocks.design.writer import write_block
 from blocks.errors import RequestError
-from blocks.ingestion.messages import LinesChunk, WordCountsRequest
+from blocks.ingestion.messages import LineChunk, WordCountsRequest
 from blocks.ingestion.worker import MessageHandler
 from blocks.ratings.transposition import ENTRY
 
@@ -63,7 +63,7 @@ class DesignIngestWorker(MessageHandler):
         self._counts_bytes = reading.counts_bytes
         self._counts = np.zeros(0, np.uint32)
         self.tasks |= {
-            LinesChunk: self._parse,
+            LineChunk: self._parse,
             MatrixEntriesChunk: self._entries,
             DenseRowsChunk: self._cells,
             WordCountsRequest: self._report,
@@ -72,7 +72,7 @@ class DesignIngestWorker(MessageHandler):
             WriteBlockFromBed: self._write,
         }
 
-    def _parse(self, chunk: LinesChunk) -> SpilledChunk | np.ndarray:
+    def _parse(self, chunk: LineChunk) -> SpilledChunk | np.ndarray:
         data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
         rows = _READERS[type(chunk.form)](data, chunk.source, chunk.line, chunk.form)
         if isinstance(rows, SparseDesignRows):
@@ -115,7 +115,7 @@ class DesignIngestWorker(MessageHandler):
             if _BYTES_OF_COUNT * width > self._counts_bytes:
                 raise RequestError(
                     f"{width} columns are too many for --memory",
-                    "Give a larger --memory, or fewer --workers.",
+                    "Increase --memory, or reduce --workers.",
                 )
             grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
             grown[: self._counts.size] = self._counts

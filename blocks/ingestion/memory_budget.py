@@ -78,5 +78,5 @@ class MemoryBudget(NamedTuple):
         return RequestError(
             f"--memory {self.total >> 20}MiB is too small for {count_of(self.workers, 'worker')}: it must be at least "
             f"{-(-needed >> 20)}MiB",
-            f"Give a larger --memory{', or fewer --workers' if self.workers > 1 else ''}.",
+            f"Increase --memory{', or reduce --workers' if self.workers > 1 else ''}.",
         )

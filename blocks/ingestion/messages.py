@@ -12,7 +12,7 @@ NOBODY = 0  # in place of a worker, for rows that were not spilled because they 
 
 
 @dataclass
-class LinesChunk:
+class LineChunk:
     """Whole lines or rows of one input.
 
     form: line format, whose type selects the parser.
@@ -53,7 +53,7 @@ class SortRowsTask:
     buckets: int
 
 
-class SortedRun(NamedTuple):
+class SortedRunOffsets(NamedTuple):
     """Start of each bucket in a sorted run."""
 
     rows: np.ndarray  # int64 (buckets+1,)

@@ -21,7 +21,7 @@ from blocks.append import DatasetTarget
 from blocks.corpus.partition import blocks_of_buckets
 from blocks.in_process import InProcessWorker
 from blocks.ingestion.messages import (
-    SortedRun,
+    SortedRunOffsets,
     SortedRunSegment,
     SortRowsTask,
     SpilledRows,
@@ -84,7 +84,7 @@ class IngestionPipeline:
         """
         runs = list(_runs(pieces, self.target.first_document, seed, buckets))
         progress = self._bar("writing", len(runs) + buckets, "block")
-        found: list[SortedRun] = self.pool.map_numbered(runs, lambda: progress.update(1))
+        found: list[SortedRunOffsets] = self.pool.map_numbered(runs, lambda: progress.update(1))
         sizes = np.sum([np.diff(getattr(run, none_without)) for run in found], axis=0)
         messages = [
             WriteBucketsTask(
@@ -138,7 +138,7 @@ def _runs(pieces: Iterable[SpilledRows], first: int, seed: int, buckets: int) ->
         yield SortRowsTask(number, together, first, seed, buckets)
 
 
-def _segment(run: int, bounds: SortedRun, first: int, last: int) -> SortedRunSegment:
+def _segment(run: int, bounds: SortedRunOffsets, first: int, last: int) -> SortedRunSegment:
     """Return the positions of the buckets `first` to `last` (exclusive) in a run."""
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)

@@ -16,7 +16,7 @@ import numpy as np
 from blocks.files import disk_errors
 from blocks.ingestion.messages import (
     NOBODY,
-    SortedRun,
+    SortedRunOffsets,
     SortRowsTask,
     SpilledRows,
     WordCountsRequest,
@@ -90,7 +90,7 @@ class BucketSortingWorker(MessageHandler, ABC):
         """Return the counts over all chunks, and free them."""
 
     @abstractmethod
-    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRunOffsets]:
         """Sort the rows of a run by bucket, converting arrays from the form `parsed` to `sorted`."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class BucketSortingWorker(MessageHandler, ABC):
     def _report(self, _: WordCountsRequest) -> Any:
         return self.counted() if self._has_spilled else None
 
-    def _sort(self, run: SortRowsTask) -> SortedRun:
+    def _sort(self, run: SortRowsTask) -> SortedRunOffsets:
         arrays, bounds = self.by_bucket(_joined(map(self._piece, run.pieces)), run)
         with self._run_file(run.number).open("wb") as file:
             self.sorted.write(file, arrays)

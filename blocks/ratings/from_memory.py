@@ -88,8 +88,8 @@ def _check(entries: Entries, rows: int, columns: int) -> None:
         raise RequestError("there are no ratings; a dataset must have at least one rating")
     for name, places, size in (("row", entries.rows, rows), ("column", entries.columns, columns)):
         if places.size != entries.values.size or int(places.max()) >= size:
-            expected = f"{entries.values.size:,} numbers, one for each value, from 0 to {size - 1:,}"
-            raise RequestError(f"{name}s must be {expected}; got {places.size:,} numbers up to {places.max():,}")
+            expected = f"{entries.values.size:,} indices from 0 to {size - 1:,}, one for each value"
+            raise RequestError(f"{name}s must be {expected}; got {places.size:,}, the largest {places.max():,}")
 
 
 def _ranked(entries: Entries, column_ids: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from blocks.ratings.request import RatingsRequest, base_matrix, require_one_base
 from blocks.ratings.worker import ParsedRatings, RatingsIngestWorker
 
 _BATCH = 1 << 16  # number of ratings in a chunk
-_REMEDY = "Give add(users, items, ratings), a data frame, a sparse matrix, or rows of user, item and rating."
+_REMEDY = "Call add(users, items, ratings), or pass a data frame, a sparse matrix, or rows of user, item and rating."
 
 
 class RatingsWriter(DatasetWriter):

@@ -28,7 +28,7 @@ from blocks.corpus.partition import DROPPED, bucket_count, rank_words
 from blocks.errors import RequestError
 from blocks.ingestion.manifest import creation_record
 from blocks.ingestion.memory_budget import MemoryBudget
-from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.messages import LineChunk
 from blocks.ingestion.name_merging import MergedNames, WorkerNameFiles, merge_names, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.input_directories import table_files
@@ -91,7 +91,7 @@ def ingest_holding_out(
     check_request(request)
     if base := request.names_from or request.items_from:
         option = "names" if request.names_from else "items"
-        raise RequestError(f"--hold-out cannot be used with --{option}-from {base}", "Leave --hold-out out.")
+        raise RequestError(f"--hold-out cannot be used with --{option}-from {base}", "Omit --hold-out.")
     held_out = held_out_path(out)
     overwrite = request.overwrite or _is_leftover(held_out, request)
     require_replaceable(held_out, overwrite)
@@ -191,7 +191,7 @@ class _MatrixMarketInput(NamedTuple):
 
 def _chunks(
     request: RatingsRequest, matrices: list[_MatrixMarketInput], progress: Progress
-) -> Iterator[LinesChunk | TableRatingsChunk]:
+) -> Iterator[LineChunk | TableRatingsChunk]:
     """Yield the chunks of all inputs, and append an entry to `matrices` for each MatrixMarket file."""
     opening, numbers, last = InputOpenOptions(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocks.arrow_tables import ArrowTable, arrow_table, column_numbers, distinct_texts, trimmed_lines
-from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.messages import LineChunk
 from blocks.ratings.formats import (
     SIDES,
     RatingsFormat,
@@ -60,7 +60,7 @@ class RatingsInput:
         progress: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.name, self.entries = path, None
-        self.chunks: Iterator[LinesChunk | TableRatingsChunk]
+        self.chunks: Iterator[LineChunk | TableRatingsChunk]
         if table := arrow_table(path, progress, opening.query):
             self.chunks = _rows(table, rating_columns(table.columns, options, table.name), numbers)
             return
@@ -70,10 +70,10 @@ class RatingsInput:
         self.chunks = _lines(source, form, numbers)
 
 
-def _lines(source: TextInput, form: RatingsFormat, numbers: Iterator[int]) -> Iterator[LinesChunk]:
+def _lines(source: TextInput, form: RatingsFormat, numbers: Iterator[int]) -> Iterator[LineChunk]:
     section = b""
     for line, data in source.chunks(last_line_end):
-        yield LinesChunk(next(numbers), source.name, line - bool(section), section + data, form)
+        yield LineChunk(next(numbers), source.name, line - bool(section), section + data, form)
         if form.sections:
             section = last_section(data) or section
 

@@ -9,7 +9,7 @@ import numpy as np
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from blocks.corpus.record_parsers import invalid_text_reason, is_text
 from blocks.errors import RequestError, quoted
-from blocks.ingestion.messages import LinesChunk
+from blocks.ingestion.messages import LineChunk
 from blocks.ingestion.word_table import END, END_BYTE
 from blocks.number_fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, parse_number, trim_blanks
 from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, RatingsFormat
@@ -53,7 +53,7 @@ class RatingsParser:
         self._range, self._skip = (low, high), skip
         self.skipped, self.first_problem = 0, ""
 
-    def read(self, chunk: LinesChunk | TableRatingsChunk) -> RatingFields:
+    def read(self, chunk: LineChunk | TableRatingsChunk) -> RatingFields:
         """Parse a chunk.
 
         Raises RequestError, naming file and line.

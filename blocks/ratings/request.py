@@ -74,7 +74,7 @@ def require_one_base(request: RatingsRequest) -> None:
     if request.names_from and request.items_from:
         raise RequestError(
             "--names-from and --items-from are mutually exclusive",
-            "Leave --items-from out: --names-from keeps the items, too.",
+            "Omit --items-from: --names-from keeps the items, too.",
         )
 
 

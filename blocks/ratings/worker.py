@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks.compiler import compile_kernels
 from blocks.errors import RequestError
-from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, SpilledRows, WriteBucketsTask
+from blocks.ingestion.messages import LineChunk, SortedRunOffsets, SortRowsTask, SpilledRows, WriteBucketsTask
 from blocks.ingestion.name_merging import WorkerNameFiles, leave_names
 from blocks.ingestion.word_counter import WordCounter
 from blocks.ingestion.word_table import LINES, WordTable
@@ -68,15 +68,15 @@ class RatingsIngestWorker(BucketSortingWorker):
         self._lines = RatingsParser(reading.low, reading.high, skip=reading.skip)
         self._tables = {side: WordTable() for side in SIDES}
         self._counts = {side: WordCounter() for side in SIDES}
-        self.tasks |= {LinesChunk: self._parse, TableRatingsChunk: self._parse, WriteColumnsTask: write_columns}
+        self.tasks |= {LineChunk: self._parse, TableRatingsChunk: self._parse, WriteColumnsTask: write_columns}
 
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
-        line = LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2)))
+        line = LineChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2)))
         self._numbered(self._lines.read(line))
         partition_entries(np.zeros(1, self.parsed.entries[0]), 0, 1)
 
-    def _parse(self, chunk: LinesChunk | TableRatingsChunk) -> ParsedRatings:
+    def _parse(self, chunk: LineChunk | TableRatingsChunk) -> ParsedRatings:
         known = self._lines.skipped
         fields = self._lines.read(chunk)
         entries = self._numbered(fields)
@@ -85,11 +85,11 @@ class RatingsIngestWorker(BucketSortingWorker):
             raise RequestError(
                 f"the names of users and items do not fit in memory: {sum(map(len, self._tables.values()))} so far, "
                 f"at {chunk.source}",
-                "Give a larger --memory, or fewer --workers.",
+                "Increase --memory, or reduce --workers.",
             )
         skipped = self._lines.skipped - known
         piece = self.leave([entries], 0, entries.size)
-        where = f"{chunk.source}, {'line' if isinstance(chunk, LinesChunk) else 'row'}"
+        where = f"{chunk.source}, {'line' if isinstance(chunk, LineChunk) else 'row'}"
         first_times = fields.times.first_of_each_kind(where) if fields.times else {}
         return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "", first_times)
 
@@ -122,9 +122,9 @@ class RatingsIngestWorker(BucketSortingWorker):
             entries[name] = self.places(side, worker)[entries[name]]
         return arrays
 
-    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRunOffsets]:
         sorted_, bounds = partition_entries(arrays[0], run.seed, run.buckets)
-        return [sorted_], SortedRun(np.zeros_like(bounds), bounds)
+        return [sorted_], SortedRunOffsets(np.zeros_like(bounds), bounds)
 
     def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         (found,) = arrays

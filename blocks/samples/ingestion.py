@@ -23,7 +23,7 @@ from blocks.files import disk_errors
 from blocks.given_arrays import finite_floats, integers, require_ascending
 from blocks.in_process import InProcessWorker
 from blocks.ingestion.manifest import creation_record
-from blocks.ingestion.messages import LinesChunk, SpilledRows
+from blocks.ingestion.messages import LineChunk, SpilledRows
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, Samples
@@ -111,12 +111,12 @@ def write_samples(
     return write_rows(str(out), some, width, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
 
 
-def _chunks(inputs: Sequence[str], form: SvmlightFormat, progress: Progress) -> Iterator[LinesChunk]:
+def _chunks(inputs: Sequence[str], form: SvmlightFormat, progress: Progress) -> Iterator[LineChunk]:
     numbers = count()
     for path in inputs:
         source = TextInput(path, progress)
         for line, data in source.chunks(last_line_end):
-            yield LinesChunk(next(numbers), source.name, line, data, form)
+            yield LineChunk(next(numbers), source.name, line, data, form)
 
 
 def _cut(rows: SampleRows, offsets: np.ndarray) -> Iterator[SampleRows]:
@@ -149,7 +149,7 @@ def write_rows(
 def _make(
     out: str,
     total: int | None,
-    chunks: Callable[[Progress], Iterable[LinesChunk | SampleRows]],
+    chunks: Callable[[Progress], Iterable[LineChunk | SampleRows]],
     columns: int | None,
     made: dict[str, Any],
     options: tuple[int, int, bool],

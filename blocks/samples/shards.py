@@ -30,9 +30,7 @@ def split_samples(whole: Samples, targets: Sequence[DatasetTarget], bar: Bar) ->
     """
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
-        raise RequestError(
-            f"{whole.rows} samples cannot be split into {len(targets)} shards", "Give a smaller --shards."
-        )
+        raise RequestError(f"{whole.rows} samples cannot be split into {len(targets)} shards", "Reduce --shards.")
     numbers = np.concatenate([whole.block(number).rows for number in range(whole.block_count)])
     progress = bar("splitting", len(targets), "shard")
     for shard, (first, last) in enumerate(pairwise(bounds.tolist())):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.design.svmlight import read
-from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, SpilledRows, WriteBucketsTask
+from blocks.ingestion.messages import LineChunk, SortedRunOffsets, SortRowsTask, SpilledRows, WriteBucketsTask
 from blocks.ingestion.worker import Arrays, BucketSortingWorker, SpillDtypes
 from blocks.samples.samples import SampleBlock
 from blocks.samples.writer import write_block
@@ -54,9 +54,9 @@ class SamplesIngestWorker(BucketSortingWorker):
     def __init__(self, spill: str) -> None:
         super().__init__(spill)
         self._facts = SamplesProperties(1, queries=False)
-        self.tasks |= {LinesChunk: self._parse, SampleRows: lambda rows: self._leave(*rows[1:])}
+        self.tasks |= {LineChunk: self._parse, SampleRows: lambda rows: self._leave(*rows[1:])}
 
-    def _parse(self, chunk: LinesChunk) -> SpilledRows:
+    def _parse(self, chunk: LineChunk) -> SpilledRows:
         data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
         found = read(data, chunk.source, chunk.line, chunk.form)
         lengths = np.bincount(found.entries["row"], minlength=found.records)
@@ -72,12 +72,12 @@ class SamplesIngestWorker(BucketSortingWorker):
         """Return the properties of all samples."""
         return self._facts
 
-    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRunOffsets]:
         numbers = np.arange(run.first, run.first + arrays[0].size, dtype=np.uint64)
         bucket = sample_buckets(numbers, run.seed, run.buckets)
         rows = SampleRows(numbers, *arrays).chosen(np.argsort(bucket, kind="stable"))
         bounds = _cumulated(np.bincount(bucket, minlength=run.buckets))
-        return rows, SortedRun(bounds, _cumulated(rows.lengths)[bounds])
+        return rows, SortedRunOffsets(bounds, _cumulated(rows.lengths)[bounds])
 
     def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         order = np.random.default_rng([block.seed, block.number]).permutation(arrays[0].size)

@@ -62,7 +62,7 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[BlockDocumentRang
         if size == 1:
             raise RequestError(
                 f"{dataset.path} has {len(found)} nonempty {dataset.counted}, too few for {shards} shards",
-                "Give a smaller --shards.",
+                "Reduce --shards.",
             )
         size = max(size // 4, 1)  # needed if some documents are very long
     return found

@@ -45,7 +45,7 @@ def svmlight(**given: Any) -> None:
         ingest_by_rows(given, seed or 0)
         return
     if seed is not None:
-        raise RequestError("--seed can only be used with --by-rows", "Leave --seed out.")
+        raise RequestError("--seed can only be used with --by-rows", "Omit --seed.")
     ingest("svmlight", given)
 
 

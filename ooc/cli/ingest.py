@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 
 CONTEXT = parameter("context", typer.Context)
-_CORPUS = (groups.CorpusAppendOptions, groups.CorpusBlockOptions, groups.ShardsOptions, groups.DatasetOptions)
+_CORPUS = (groups.VocabularyReuseOptions, groups.CorpusBlockOptions, groups.ShardsOptions, groups.DatasetOptions)
 _TEXT = (
     groups.TokenizationOptions,
     groups.VocabularyOptions,
@@ -101,7 +101,7 @@ def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     _ingest("jsonl", given, context)
 
 
-_NUMBERS = (groups.NumberColumnsOptions, groups.ReusedColumnsOptions, groups.DesignBlockOptions)
+_NUMBERS = (groups.CsvDesignOptions, groups.ReusedColumnsOptions, groups.DesignBlockOptions)
 _TABLE = (
     groups.TextColumnsOptions,
     groups.DelimitedTableOptions,
@@ -315,7 +315,7 @@ def _ingest_together(
     if shards or "-" in request.inputs:
         raise RequestError(
             "--shards and standard input (-) cannot be used on several machines",
-            "Leave --shards out, and name files: each machine creates a shard.",
+            "Omit --shards, and name files: each machine creates a shard.",
         )
     check_paths_differ(here.ring, Path(request.out))
     return [ingest(request, others=MessageRelay(here.ring), **common)]

@@ -18,7 +18,8 @@ from samplers.options import (
 )
 
 _STOP_WORDS = (
-    "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of both"
+    "Stop words to drop: a language (english, german, de), a file with one word per line, a comma-separated list of"
+    " these, or none"
 )
 _WORDS = "LANGUAGE|FILE|english|none"
 
@@ -64,8 +65,8 @@ class JsonLinesOptions:
     )
 
 
-class NumberColumnsOptions:
-    """Options of `ooc ingest csv` with numbers."""
+class CsvDesignOptions:
+    """Options of `ooc ingest csv` for a design matrix of numbers."""
 
     group = INPUT
 
@@ -215,8 +216,8 @@ class KeptColumnOptions:
     ] = None
 
 
-class CorpusAppendOptions:
-    """Options of the dataset to which documents are added."""
+class VocabularyReuseOptions:
+    """Options for reusing the vocabulary of an existing corpus, or appending to it, and the random seed."""
 
     group = OUTPUT
 
@@ -288,10 +289,18 @@ class RatingsOptions:
     lowest: Annotated[float | None, Option("Smallest valid rating; a lower rating is an error.")] = None
     highest: Annotated[float | None, Option("Largest valid rating; a higher rating is an error.")] = None
     user_column: Annotated[
-        str | None, Option("User column: name, or number from 1 [default: by name, or 1].", metavar="COLUMN")
+        str | None,
+        Option(
+            "User column: name, or number from 1 [default: a known name such as userId, or 1].",
+            metavar="COLUMN",
+        ),
     ] = None
     item_column: Annotated[
-        str | None, Option("Item column: name, or number from 1 [default: by name, or 2].", metavar="COLUMN")
+        str | None,
+        Option(
+            "Item column: name, or number from 1 [default: a known name such as movieId, or 2].",
+            metavar="COLUMN",
+        ),
     ] = None
     rating_column: Annotated[
         str | None,

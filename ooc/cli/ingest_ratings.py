@@ -76,7 +76,7 @@ def ingest_ratings(**given: Any) -> None:
     written |= {side: given.pop(f"{side}_column") for side in ("user", "item", "rating", "time")}
     hold_out = parse_hold_out(text) if (text := given.pop("hold_out")) is not None else None
     if written["time"] and not (hold_out and hold_out.last):
-        raise RequestError("--time-column can only be used with --hold-out last-N", "Leave --time-column out.")
+        raise RequestError("--time-column can only be used with --hold-out last-N", "Omit --time-column.")
     request = RatingsRequest(
         low=-math.inf if low is None else low,
         high=math.inf if high is None else high,

@@ -86,12 +86,12 @@ def launch(
     if restarts and chosen.ingests:
         raise RequestError(
             "--restarts can only be used to train",
-            "Leave --restarts out; a failed ingestion must be started again by hand.",
+            "Omit --restarts; a failed ingestion must be started again by hand.",
         )
     if tunnel and ports:
         raise RequestError(
             "--tunnel and --ports are mutually exclusive",
-            "Leave --ports out: with --tunnel, only the port of ssh has to be open.",
+            "Omit --ports: with --tunnel, only the port of ssh has to be open.",
         )
     if insecure:
         stderr.print_warning(

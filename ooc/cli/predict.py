@@ -28,8 +28,8 @@ from ooc.cli.options import options, parameter, takes
         Annotated[
             str,
             typer.Argument(
-                help="Dataset ingested with --columns-from; for `mf` a file with lines of user and item, - is standard "
-                "input."
+                help="Dataset ingested with --columns-from. For `mf`: a file with a user and an item on each line, or "
+                "- for standard input."
             ),
         ],
     ),
@@ -93,7 +93,7 @@ def predict(
     if level is not None:
         raise RequestError(
             f"--lambda can only be used for runs of `ooc train lasso`, `logistic` and `poisson`, and {run} is not one",
-            "Leave --lambda out.",
+            "Omit --lambda.",
         )
     if isinstance(model, SoftmaxModel):
         _of_classes(model, Path(data), out, as_json=json)

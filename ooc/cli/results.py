@@ -108,8 +108,8 @@ def topics(
         print_json(described) if json else print(topics_table(described, ranking))
     if (live := int(model.live.sum())) < model.topics:
         note(
-            f"{live:,} of {count_of(model.topics, 'topic')} live: each of the others has less than a tenth of the"
-            " tokens of an average topic\nTo get only live topics, train with fewer --topics"
+            f"{live:,} of {count_of(model.topics, 'topic')} are live: each of the others has less than a tenth of the"
+            " tokens of an average topic\nTo avoid topics that are not live, train with a smaller --topics"
         )
 
 
@@ -300,7 +300,7 @@ def evaluate(
     model = open_any_model(run)
     ranking = read(RankingMetricOptions, of_ranking)
     if documents and not isinstance(model, SavedTopicModel):
-        raise RequestError("--documents can only be used for topic models", "Leave --documents out.")
+        raise RequestError("--documents can only be used for topic models", "Omit --documents.")
     if isinstance(model, FactorModel):
         evaluate_factors(model, run, Matrix(held_out), ranking, as_json=json)
         return

@@ -327,7 +327,7 @@ def choose(arguments: Sequence[str], ranks: int) -> RingCommand:
                         f"Leave --{option} out.",
                     )
             if parameters.get("skip_existing"):
-                raise RequestError("--skip-existing can only be used on one machine", "Leave --skip-existing out.")
+                raise RequestError("--skip-existing can only be used on one machine", "Omit --skip-existing.")
             if parameters.get("watch"):
                 raise RequestError(
                     "--watch can only be used on one machine",

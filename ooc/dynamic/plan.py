@@ -57,7 +57,7 @@ def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) ->
     raise RequestError(
         f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(workers, 'worker')}: it must be at least"
         f" {-(-(fixed + unwritten) // 10**6):,} MB",
-        "Give a larger --memory, or a smaller --workers.",
+        "Increase --memory, or reduce --workers.",
     )
 
 

@@ -36,7 +36,7 @@ _GLANCE = 0.2  # seconds between checks for new ranks
 Present = Mapping[int, tuple[RankIntroduction, socket.socket]]  # by rank
 
 
-class RankReception:
+class RankAuthenticator:
     """Authenticates the ranks that connect to rank 0, and reads their introductions. Attributes: `introductions`, by
     number of the connection.
     """
@@ -75,7 +75,7 @@ def receive_all(meeting: Rendezvous, shared: RankCredentials, connections: conte
 
     connections: stack that closes the connections to other ranks, which stay open.
     """
-    reception = RankReception(shared)
+    reception = RankAuthenticator(shared)
     listening = _listen(meeting)
     with contextlib.ExitStack() as unused:
         again = unused.enter_context(listening.dup())  # the last rank connects to the same port
@@ -153,7 +153,7 @@ def _listen(meeting: Rendezvous) -> socket.socket:
         ) from None
 
 
-def _all_ranks(door: ConnectionAcceptor, reception: RankReception, meeting: Rendezvous) -> Present:
+def _all_ranks(door: ConnectionAcceptor, reception: RankAuthenticator, meeting: Rendezvous) -> Present:
     """Wait for all other ranks.
 
     Raises WorkFailed if some do not arrive in time, RequestError if one is not compatible.
@@ -178,7 +178,7 @@ def _all_ranks(door: ConnectionAcceptor, reception: RankReception, meeting: Rend
 
 
 def _present(
-    door: ConnectionAcceptor, reception: RankReception, own: RankIntroduction
+    door: ConnectionAcceptor, reception: RankAuthenticator, own: RankIntroduction
 ) -> dict[int, tuple[RankIntroduction, socket.socket]]:
     """Return the ranks whose connections are open.
 

@@ -83,5 +83,5 @@ def forwarding_remedy(names: str) -> str:
     """
     return (
         f"The sshd of {names} must allow forwarding in its sshd_config: AllowTcpForwarding yes, and no PermitOpen,"
-        " PermitListen or DisableForwarding against it. Otherwise, open ports between the hosts and leave --tunnel out."
+        " PermitListen or DisableForwarding against it. Otherwise, open ports between the hosts and omit --tunnel."
     )

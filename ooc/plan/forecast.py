@@ -34,10 +34,10 @@ class IterationForecast:
     """Estimated cost of one iteration on one machine.
 
     state_bytes: size of the local state in a file.
-    saved_bytes: size of a generation, which also has shared arrays.
+    saved_bytes: size of a checkpoint: the local state and the shared arrays.
     data_bytes: size of the dataset, if it is read from disk in every iteration.
     read_bytes, written_bytes: bytes of local state, as in metrics.jsonl.
-    rows_bytes: bytes read and written of rows in a file.
+    rows_bytes: bytes read and written of the sliced arrays (such as word rows) if they are in a file.
     sent_bytes: bytes sent over the network in the first iteration.
     """
 

@@ -88,7 +88,7 @@ def make_plan(
         least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the reported number must suffice
         raise RequestError(
             f"--memory {_mb(memory)} is too small for {count_of(workers, 'worker')}: it must be at least {_mb(least)}",
-            "Give a larger --memory, or a smaller --workers.",
+            "Increase --memory, or reduce --workers.",
         )
     mapped, buffers, start_mapped, size = fitting[0]
     reasons: list[str] = []

@@ -242,7 +242,10 @@ class ControlThread:
         raise AssertionError("a failure that is recorded is raised")
 
     def explain(self, channel: FrameChannel, error: OSError) -> NoReturn:
-        """Raise RingFailed with the reason, from its control connection, why a neighbour's slice connection ended."""
+        """Raise RingFailed after a neighbour's slice connection ended.
+
+        Waits up to the patience for the neighbour to give the reason on the control connection.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
         self.blame(channel.rank, LEFT if channel.left else f"closed its slice connection: {error.strerror or error}")

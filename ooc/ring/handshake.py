@@ -81,7 +81,8 @@ def connect_neighbours(
 ) -> NeighbourConnections:
     """Connect to both neighbours.
 
-    Raises RingFailed, also on connected neighbours, if one is not connected in time.
+    Raises RingFailed if a neighbour does not connect before the deadline; a neighbour that is already connected is
+    told, so that it raises RingFailed, too.
 
     listening: socket, closed at the end.
     addresses: addresses of all ranks.

@@ -29,10 +29,10 @@ RESTING, SIZES = "resting", "resting_sizes"
 
 
 class RotatingSlices:
-    """The slices of a program that has phases in which slices rotate.
+    """Model slices that are passed around the ring of machines.
 
-    directory: directory of the files that store slices between trips. in_generations: whether generations contain the
-        slices; otherwise, the program creates them anew when a run is resumed.
+    directory: directory of the files that store slices between rotations. in_generations: whether checkpoints contain
+        the slices; otherwise, the program rebuilds them when a run is resumed.
     """
 
     def __init__(self, dataset: StoredDataset, program: StaticProgram, ring: Ring, directory: Path) -> None:

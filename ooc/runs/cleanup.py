@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from blocks.append import remove_strays
-from blocks.dataset_generations import drop_unreferred
+from blocks.dataset_generations import delete_unreferenced
 from blocks.directory_sync import fsync_directory
 from blocks.errors import RequestError
 from blocks.files import RemovedPath, disk_errors, remove_leftovers
@@ -78,7 +78,7 @@ def _clean_dataset(path: Path) -> CleanupResult:
             raise RequestError(
                 f"{path} is in use: another process is appending to it", "Wait until the other process has ended."
             )
-        return CleanupResult(remove_leftovers(path) + drop_unreferred(path, gone=True) + remove_strays(path), [])
+        return CleanupResult(remove_leftovers(path) + delete_unreferenced(path, gone=True) + remove_strays(path), [])
 
 
 def _clean_run(run: Run, *, state: bool) -> CleanupResult:

@@ -185,9 +185,7 @@ class Run:
             self.config["dataset"] = moved_entry(self.config["dataset"], self.path, data)
         if held_out:
             if not settings.get("held_out"):
-                raise RequestError(
-                    f"--held-out {held_out}: {self.path} has no held-out dataset", "Leave --held-out out."
-                )
+                raise RequestError(f"--held-out {held_out}: {self.path} has no held-out dataset", "Omit --held-out.")
             settings["held_out"] = moved_entry(settings["held_out"], self.path, held_out)
         if before != config_dataset_entries(self.config):
             write_json(self.path / CONFIG, self.config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from ooc.stochastic.elements import KINDS
 from ooc.stochastic.program_functions import check_functions
 from ooc.stochastic.variable_arrays import check_variable
@@ -47,6 +48,6 @@ def check_sizes(program: StochasticProgram) -> None:
     if program.rounds * (program.most // program.machines) > program.elements:
         raise RequestError(
             f"{program.elements} {program.dataset.counted} are too few for {program.most // program.machines} parallel "
-            f"learners and {program.rounds} synchronisations per pass",
-            "Give a smaller --parallelism.",
+            f"learners and {count_of(program.rounds, 'synchronization')} per pass",
+            "Reduce --parallelism.",
         )

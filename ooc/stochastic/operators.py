@@ -110,14 +110,14 @@ class Table(NamedTuple):
         """Copy the first n current values of a row into `into`, (n,)."""
         read_row(self.store, row, into)
 
-    def row_view(self, row: int) -> TableRow:
+    def row_view(self, row: int) -> ParameterTableRow:
         """Return a row for reading and adding; valid until the table is multiplied or the element is done."""
         store = self.store
         if is_outside(store, row, 0):
             row = 0
         touch(store, row)
         values, state = store.values[row], store.state
-        return TableRow(values, values.dtype.type(state[SCALE]), values.dtype.type(state[INVERSE]))
+        return ParameterTableRow(values, values.dtype.type(state[SCALE]), values.dtype.type(state[INVERSE]))
 
     def prefetch(self, row: int) -> None:
         """Prefetch a row that will soon be read or added to."""
@@ -148,7 +148,7 @@ class Table(NamedTuple):
         weigh(self.store, weight)
 
 
-class TableRow(NamedTuple):
+class ParameterTableRow(NamedTuple):
     """A row of a shared table, as fast as an array; indices are not checked.
 
     values: (n,), x.
@@ -328,7 +328,7 @@ OPERATORS = (
 def _let_compiled_functions_call(name: str) -> None:
     """Make a method callable from compiled functions for all classes that have it. numba inlines the method, because a
     call would take as long as twenty additions."""
-    everything = (*KINDS, *FIXED_KINDS, *SOLE_KINDS, TableRow, FixedRow, SoleRow)
+    everything = (*KINDS, *FIXED_KINDS, *SOLE_KINDS, ParameterTableRow, FixedRow, SoleRow)
     bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in everything if hasattr(kind, name)}
 
     options = {"forceinline": True, "_nrt": False, "error_model": "numpy"}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.stochastic.elements import KINDS as ELEMENTS
-from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS, SOLE_KINDS, SoleRow, TableRow
+from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS, SOLE_KINDS, ParameterTableRow, SoleRow
 from ooc.user_functions import UserFunction, assignment_targets, names_used, read
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
 # Names that a sole worker's variables and rows lack, and fields of variables that differ.
-_NOT_OF_SOLE = {name for kind in (*KINDS, TableRow) for name in dir(kind)}
+_NOT_OF_SOLE = {name for kind in (*KINDS, ParameterTableRow) for name in dir(kind)}
 _NOT_OF_SOLE -= {name for kind in (*SOLE_KINDS, SoleRow) for name in dir(kind)} - {"store"}
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 

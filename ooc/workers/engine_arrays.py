@@ -97,7 +97,10 @@ class EngineArrays:
         """
         expected = {name: (flat.dtype, flat.size) for name, flat in self.primary().items()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
-            raise WorkFailed(f"{directory} is damaged: its arrays do not match the program")
+            raise WorkFailed(
+                f"{directory}: the saved arrays do not have the names, types and sizes that the program expects",
+                "Either the files are damaged, or the program was changed after the run was started.",
+            )
         for name, flat in committed.items():
             if self.slices and name in self.slices.arrays:
                 self.slices.fill(name, flat, int(self._program.sliced_arrays()[name].max()))

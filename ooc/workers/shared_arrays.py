@@ -134,7 +134,7 @@ def _nameless_file(size: int) -> tuple[int, str]:
     directory for temporary files.
     """
     with suppress(AttributeError, OSError):  # not Linux, or not allowed in a container
-        return os.memfd_create("ooc"), "Give a smaller --memory, so that the state is streamed from disk."
+        return os.memfd_create("ooc"), "Reduce --memory, so that the state is streamed from disk."
     remedy = f"Allow memfd_create, or make {_SHM} larger and writable: docker run --shm-size 2g"
     try:
         roomy = os.access(_SHM, os.W_OK | os.X_OK) and shutil.disk_usage(_SHM).free >= size

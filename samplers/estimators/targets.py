@@ -60,7 +60,10 @@ def read_factors(factors: Any, columns: int) -> np.ndarray | None:
     """Return penalty_factor, float64 (p,), or None; raises RequestError."""
     found = _read_each("penalty_factor", "column", factors, columns)
     if found is not None and not found.any():
-        raise RequestError("penalty_factor must not be 0 for every column", "Use an unpenalized solver instead.")
+        raise RequestError(
+            "penalty_factor is 0 for all columns; at least one must be positive",
+            "For a fit without a penalty, use another estimator, such as scikit-learn's LinearRegression.",
+        )
     return found
 
 

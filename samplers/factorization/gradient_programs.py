@@ -50,7 +50,7 @@ class GradientDescent(FactorizationProgram):
         if not self.penalty.per_entry:
             raise RequestError(
                 "--penalty row cannot be used with --method sgd, which applies the penalty for each rating",
-                "Leave --penalty out, or choose --method als or ccd.",
+                "Omit --penalty, or choose --method als or ccd.",
             )
         self.rate = rate
         self.first_squares = _FIRST_SQUARES * self.scale**3  # if values are twice as large, so are the steps
@@ -229,7 +229,7 @@ class StochasticGradient(GradientDescent):
     def _sweep(
         self, block: MatrixRowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
-        """Take the steps for the ratings in a cell: rows `mine`, columns with ranks between `bounds`."""
+        """Take an SGD step for each rating in a cell: rows `mine`, and columns whose frequency rank is in `bounds`."""
         ratings = sgd.RatingRows(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])

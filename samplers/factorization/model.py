@@ -206,7 +206,7 @@ def write_factors(
                 "float32", order.size * rank, _factors(ordered, order, first, rank, unit)
             )
             own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # contiguous
-            arrays[f"{side}_biases"] = natural(_in_order(own_biases, order), rows.unit * columns.unit)
+            arrays[f"{side}_biases"] = rescaled(_in_order(own_biases, order), rows.unit * columns.unit)
             arrays[f"{side}_entries"] = _in_order(entries, order)
         files = {"factors": write_arrays(directory, "factors.h5", arrays)}
     for name, entry in dataset.manifest["texts"].items():
@@ -249,8 +249,8 @@ def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
     return found
 
 
-def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Convert numbers, float32 (n,), from a unit to 1; raises ModelDiverged if not all are finite."""
+def rescaled(numbers: np.ndarray, unit: float) -> np.ndarray:
+    """Return numbers, float32 (n,), multiplied by a unit. Raises ModelDiverged if the result is not finite."""
     with np.errstate(over="ignore"):
         found = numbers if unit == 1 else numbers * np.float32(unit)
     if not np.isfinite(found).all():
@@ -270,4 +270,4 @@ def _factors(ordered: ReorderedRows, order: np.ndarray, first: int, rank: int, u
             run, some = np.zeros((there.size, rank), np.float32), np.count_nonzero(there)
             run[there] = left[:some, first : first + rank]
             left = left[some:]
-            yield natural(run.reshape(-1), unit)
+            yield rescaled(run.reshape(-1), unit)

@@ -126,7 +126,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
     def __init__(self, dataset: Matrix, *, alpha: float, penalty: str = "row", **options: Any) -> None:
         super().__init__(dataset, penalty=penalty, center=False, **options)
         if self.biases:
-            raise RequestError("--implicit cannot be used with --biases", "Leave --biases out.")
+            raise RequestError("--implicit cannot be used with --biases", "Omit --biases.")
         if not 0 < alpha <= LARGEST:
             raise RequestError(f"--alpha must be above 0 and at most {LARGEST:.3g}, got {alpha:g}")
         if dataset.whole.low <= 0:

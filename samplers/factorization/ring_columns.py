@@ -18,7 +18,7 @@ import numpy as np
 from blocks.ratings.matrix import Matrix
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.factorization import shared_descent, shared_squares
+from samplers.factorization import distributed_ccd, shared_squares
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.program import SIDES, FactorizationProgram
 from samplers.factorization.programs import AlternatingLeastSquares, CoordinateDescent, ImplicitFeedback
@@ -77,7 +77,7 @@ class StagedColumnPhases(GatheredRows, FactorizationProgram):
 
 class RingDescent(StagedColumnPhases, CoordinateDescent):
     """Coordinate descent on a ring, with a stage for each factor and a final stage; see
-    `samplers.factorization.shared_descent`."""
+    `samplers.factorization.distributed_ccd`."""
 
     sums = 2
 
@@ -102,17 +102,17 @@ class RingDescent(StagedColumnPhases, CoordinateDescent):
         residuals, tile = job.shared["residuals"], job.shared["tile"]
         errors, stage = 0.0, job.stage
         if stage == 0:
-            errors = shared_descent.open_rows(offsets, rows, values, np.float32(self.mean), columns, others, residuals)
+            errors = distributed_ccd.open_rows(offsets, rows, values, np.float32(self.mean), columns, others, residuals)
         else:
             place = self._places[stage - 1]
             biased = self.biases and place == 1 - self.fixed(job)
             solver = place, biased, self.entries_everywhere(job), self.penalty, self.least
-            shared_descent.descend(offsets, residuals, tile, sums, columns, *solver)
+            distributed_ccd.descend(offsets, residuals, tile, sums, columns, *solver)
         if stage < len(self._places):
             place = self._places[stage]
             if stage == 0 or place % LANE == 0:
-                shared_descent.take_factors(offsets, rows, others, place // LANE * LANE, tile)
-            shared_descent.sum_up(offsets, residuals, tile[place % LANE], sums)
+                distributed_ccd.take_factors(offsets, rows, others, place // LANE * LANE, tile)
+            distributed_ccd.sum_up(offsets, residuals, tile[place % LANE], sums)
         return errors
 
 

@@ -112,7 +112,7 @@ def _method(options: FactorizationOptions) -> str:
         raise RequestError(f"--implicit cannot be used with --method {method}", "Choose --method als.")
     if options.schedule and method != "sgd":
         raise RequestError(
-            f"--schedule cannot be used with --method {method}", "Choose --method sgd, or leave --schedule out."
+            f"--schedule cannot be used with --method {method}", "Choose --method sgd, or omit --schedule."
         )
     if options.schedule == "bsp":
         return "bsp"

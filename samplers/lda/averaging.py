@@ -47,12 +47,12 @@ def check_average(states: int, iterations: int, every: int, dataset: Dataset) ->
         raise RequestError(
             f"--average {states}: {iterations} iterations, evaluated every {every}, give only {iterations // every}"
             " states",
-            "Give a larger --iterations or a smaller --evaluate-every.",
+            "Increase --iterations or reduce --evaluate-every.",
         )
     if states * int(dataset.whole.frequencies.max(initial=0)) > int(COUNT):
         raise RequestError(
             f"--average {states}: the summed counts of the most frequent word would exceed 32 bits",
-            "Give a smaller --average.",
+            "Reduce --average.",
         )
 
 

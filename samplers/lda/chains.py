@@ -55,7 +55,7 @@ def check_chains(chains: int, iterations: int, every: int, *, stop_when_converge
         raise RequestError(
             f"--chains {chains}: R-hat needs {LEAST} evaluations in the second half; {iterations} iterations, evaluated"
             f" every {every}, give {found}",
-            "Give a larger --iterations or a smaller --evaluate-every.",
+            "Increase --iterations or reduce --evaluate-every.",
         )
 
 

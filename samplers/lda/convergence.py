@@ -21,7 +21,7 @@ def check_convergence(iterations: int, every: int) -> None:
     if iterations < every:
         raise RequestError(
             f"--stop-when-converged: --iterations {iterations} ends before the first evaluation, at iteration {every}",
-            "Give a larger --iterations or a smaller --evaluate-every.",
+            "Increase --iterations or reduce --evaluate-every.",
         )
 
 

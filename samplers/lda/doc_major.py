@@ -32,7 +32,7 @@ from samplers.lda.document_kernels import (
     order_tokens,
 )
 from samplers.lda.program import LdaProgram, tokens_of_words, topic_type
-from samplers.lda.start_from_model import StartsFromModel
+from samplers.lda.start_from_model import ModelInitializedSampler
 from samplers.lda.word_topic_rows import WordTopicRows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics whose counts changed, and the changes
@@ -46,7 +46,7 @@ def is_small(topics: int, vocabulary_size: int) -> bool:
     return 4 * topics * vocabulary_size <= SMALL
 
 
-class DocumentMajorLda(StartsFromModel):
+class DocumentMajorLda(ModelInitializedSampler):
     """Base class of document-by-document samplers; subclasses add `sample_cell`.
 
     update: one of UPDATES. Attribute `opening`: number of stages of a block before its first step. The first looks up

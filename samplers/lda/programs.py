@@ -18,14 +18,14 @@ from samplers.lda.document_kernels import DocumentCell
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMeanLda
-from samplers.lda.start_from_model import StartsFromModel
+from samplers.lda.start_from_model import ModelInitializedSampler
 from samplers.lda.table_major import AliasTableLda
 from samplers.lda.topic_tree import AT_ONCE
 from samplers.options import described, takers
 from samplers.programs import target
 
 
-class TwoPhase(StartsFromModel):
+class TwoPhase(ModelInitializedSampler):
     """Two-phase sampler, which stores no model. See `samplers.lda.two_phase`.
 
     The word phase iterates over slices, the document phase over blocks.

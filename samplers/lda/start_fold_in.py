@@ -142,7 +142,7 @@ def fold(size, estimate, memory):
     else:
         _sum_entries(size, estimate, memory)
         found = _likely_topics(memory.expected, memory.likely[:LIKELY])
-        _take_entries(size, found, estimate, memory)
+        _gather_likely_entries(size, found, estimate, memory)
     _begin_counts(size, found, memory)
     _refine(size, found, memory, _SWEEPS)
     for depth in range(1, estimate.tree.depth + 1):
@@ -221,8 +221,11 @@ def _take_rows(size, found, estimate, memory):
 
 
 @unmanaged_kernel
-def _take_entries(size, found, estimate, memory):
-    """Set phi, alpha and shares of the likely topics at depth 0, and store their entries as nodes."""
+def _gather_likely_entries(size, found, estimate, memory):
+    """Gather what the likely topics at depth 0 need into `memory`: alpha, shares, phi of each word, and nodes.
+
+    A node is the index of the entry of a word and a topic in the tree, or -1 if the word has none for this topic.
+    """
     likely, places, entries = memory.likely, memory.places, estimate.tree.entries
     beta = np.float32(estimate.beta)
     for a in range(found):
@@ -299,10 +302,10 @@ def _likely_topics(expected, likely):
     high = _largest(expected)
     least = np.float32(_LEAST_EVIDENCE) * high
     low = least
-    if _above(expected, least) > likely.size:
+    if _count_at_least(expected, least) > likely.size:
         for _ in range(_BISECTIONS):
             least = np.float32(0.5) * (low + high)
-            size = _above(expected, least)
+            size = _count_at_least(expected, least)
             if size > likely.size:
                 low = least
             else:
@@ -367,7 +370,7 @@ def _keep_largest(expected, kept):
     If `kept` is too small, the smallest counts are dropped. Returns the number of indices.
     """
     largest, share = _largest(expected), np.float32(_LEAST_SHARE)
-    while share < 1 and _above(expected, share * largest) > kept.size:
+    while share < 1 and _count_at_least(expected, share * largest) > kept.size:
         share = min(share * np.float32(1.25), np.float32(1.0))
     size = 0
     for a in range(expected.size):
@@ -386,9 +389,9 @@ def _largest(expected):
 
 
 @inlined
-def _above(expected, least):
-    """Return how many counts are positive and at least `least`."""
+def _count_at_least(counts, minimum):
+    """Return the number of positive counts that are at least `minimum`."""
     size = 0
-    for k in range(expected.size):
-        size += (expected[k] > 0) & (expected[k] >= least)
+    for k in range(counts.size):
+        size += (counts[k] > 0) & (counts[k] >= minimum)
     return size

@@ -28,7 +28,7 @@ TAKE = Phase("taking topics", "block", writes=False, staged=True, alone=True)
 _WORD_BYTES = 250  # memory for matching a word: its text twice, in lists and in a dictionary
 
 
-class StartsFromModel(LearnedStartLda):
+class ModelInitializedSampler(LearnedStartLda):
     """Base class of samplers whose initial topics are learned, or drawn from the topics of an earlier model.
 
     earlier: path of the model, checksum of its manifest, and number of words.

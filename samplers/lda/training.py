@@ -131,12 +131,12 @@ def _priors(options: LdaOptions, earlier: EarlierModel | None) -> dict[str, Any]
             raise RequestError(
                 f"{option}: priors are first estimated after iteration {first}, but --iterations is"
                 f" {options.iterations}",
-                f"Give a larger --iterations{'' if burn_in is None else ' or a smaller --burn-in'}.",
+                f"Increase --iterations{'' if burn_in is None else ' or reduce --burn-in'}.",
             )
         priors |= {"optimize_every": options.optimize_every, "burn_in": first}
     elif burn_in is not None:
         raise RequestError(
-            "--burn-in can only be used with --optimize-every", "Add --optimize-every N, or leave --burn-in out."
+            "--burn-in can only be used with --optimize-every", "Add --optimize-every N, or omit --burn-in."
         )
     check_options(options.topics, **priors)
     return priors

@@ -30,7 +30,7 @@ from samplers.lda import scvb0, topic_tree
 from samplers.lda.document_kernels import find_words
 from samplers.lda.program import LdaProgram, tokens_of_documents, topic_type
 from samplers.lda.start_fold_in import LIKELY, MOST_LIKELY, NO_ROW, ExpectedTopicCounts
-from samplers.lda.word_prior import ExpectedPrior, draw_anew
+from samplers.lda.word_prior import PriorPseudoCounts, draw_anew
 
 MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # minimum and maximum number of tokens in a minibatch
@@ -59,7 +59,7 @@ class LearnedStartLda(LdaProgram):
             raise RequestError(f"--start: unknown start {start!r}", f"Choose one of: {', '.join(STARTS)}.")
         self.starts_warm = start == "scvb0"
         self._learning: list[Phase] = []
-        self._prior: ExpectedPrior | None = None
+        self._prior: PriorPseudoCounts | None = None
         if self.starts_warm:
             self._plan_learning()
 
@@ -69,7 +69,7 @@ class LearnedStartLda(LdaProgram):
         topics, tokens, frequencies = self._sizes[0], dataset.whole.tokens, dataset.whole.frequencies
         self._row_of = rows_of_words(frequencies, ROWS // (4 * topics))
         self._row_frequencies = frequencies[self._row_of != NO_ROW]
-        self._prior = ExpectedPrior(self.own_prior, self._row_of, self._sizes) if self.own_prior else None
+        self._prior = PriorPseudoCounts(self.own_prior, self._row_of, self._sizes) if self.own_prior else None
         self._row_tokens = int(self._row_frequencies.sum())
         self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
         batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))

@@ -152,7 +152,7 @@ def draw_anew(
         leave_barred(*where, block.words, block.word_offsets, prior, delta, stream_key(int(key), 1))
 
 
-class ExpectedPrior:
+class PriorPseudoCounts:
     """The additions of a word prior as part of the expected counts of `samplers.lda.scvb0`.
 
     row_of: uint32 (V,), row of each word, or NO_ROW.

@@ -61,7 +61,7 @@ class RegressionOptions(Options):
     share: Annotated[
         float,
         Option(
-            "Elastic-net mixing: 1 is the Lasso, towards 0 is ridge (glmnet's alpha).",
+            "Elastic-net mixing: 1 is the Lasso; values near 0 approach ridge (glmnet's alpha).",
             name="l1-ratio",
             parameter="l1_ratio",
         ),

@@ -147,7 +147,7 @@ class RegressionProgram:
         if self.folds and counts.min() < 2:
             raise RequestError(
                 f"--cross-validate: y is {classes[counts.argmin()]:g} in only one row, so a fold would lack it",
-                "Leave --cross-validate out.",
+                "Omit --cross-validate.",
             )
         return (used & (y == classes[1])).astype(np.float64), classes
 
@@ -170,7 +170,7 @@ class RegressionProgram:
         if self.loss == "poisson" and not all(self.y[every > held_out].any() for held_out in found):
             raise RequestError(
                 "--cross-validate: y is 0 in all rows to train on for one of the folds",
-                "Choose another --seed, or leave --cross-validate out.",
+                "Choose another --seed, or omit --cross-validate.",
             )
         return found
 

@@ -72,7 +72,7 @@ def train(
     Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
-        raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
+        raise RequestError("--scratch node cannot be used for regressions", "Omit --scratch, or give a directory.")
     ring = of_several(ring)
     check_machines(RegressionOptions, vars(options), several=ring is not None)
     design = shard_or_whole(data) if ring else Design(data)
@@ -177,7 +177,7 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
     for what in (what for what, asked in unable.items() if asked):
         raise RequestError(
             f"--schedule {schedule} cannot be used with {what}",
-            "Leave --schedule out; it can only be used with one --lambda or --lambda-ratio, for `lasso` or"
+            "Omit --schedule; it can only be used with one --lambda or --lambda-ratio, for `lasso` or"
             " `logistic --no-intercept`.",
         )
     rho = RHO if rho is None and schedule == "priority" else rho

@@ -66,9 +66,7 @@ def _write_model_report(path: Path, out: Path, by: str | None, data: Path | None
     if isinstance(opened, model.SavedTopicModel):
         sections = [topics.section(opened, data), *([_compared(opened, by, data)] if by else [])]
     elif by or not (view := VIEWS.get(opened.manifest["kind"])):
-        raise RequestError(
-            f"{path} has no trained topic model, so topics cannot be compared by {by}", "Leave --by out."
-        )
+        raise RequestError(f"{path} has no trained topic model, so topics cannot be compared by {by}", "Omit --by.")
     else:
         sections = [view(opened)]
     facts = {"name": path.resolve().name, "version": version("ooc"), "program": "Model", "options": {}, "made": {}}
@@ -148,9 +146,7 @@ def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> lis
         if view := VIEWS.get(opened.manifest["kind"]):
             sections.insert(0, view(opened))
     if by:
-        raise RequestError(
-            f"{path} has no trained topic model, so topics cannot be compared by {by}", "Leave --by out."
-        )
+        raise RequestError(f"{path} has no trained topic model, so topics cannot be compared by {by}", "Omit --by.")
     return sections
 
 

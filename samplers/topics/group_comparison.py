@@ -18,7 +18,7 @@ from blocks.plurals import count_of
 from samplers.topics.model import SavedTopicModel, TopicModel
 from samplers.topics.prevalence import NUMBERS, GroupMoments, PrevalenceComparison, batches_of, compared
 from samplers.topics.results import describe_topics, one_line
-from samplers.topics.run_documents import training_table
+from samplers.topics.training_documents import training_table
 
 _MOST_GROUPS = 1000
 _BATCH = 1 << 16  # documents

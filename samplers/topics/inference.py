@@ -239,8 +239,8 @@ def left_to_right(
     longest = dataset.longest_document
     if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
         raise RequestError(
-            f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
-            "Give fewer --particles, or leave out long documents: the time grows with the square of the length.",
+            f"left-to-right: a document of {longest:,} tokens is too long for {particles} particles",
+            "Reduce --particles, or remove long documents: the time grows with the square of the length.",
         )
     place: dict[str, Any] = {"outputs": outputs, "documents": dataset.documents, "particles": particles}
     task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, **place)

@@ -29,7 +29,7 @@ from samplers.topics.document_files import (
 from samplers.topics.infer_kernels import set_trained_deviations
 from samplers.topics.labels import label_list
 from samplers.topics.model import SavedTopicModel, TopicModel, read_only
-from samplers.topics.run_documents import table_if_kept
+from samplers.topics.training_documents import table_if_kept
 
 _PLURAL = {"mixture": "mixtures"}  # names of arrays in .npz
 

@@ -16,7 +16,7 @@ from samplers.topics.excerpts import WORDS, TopicWordMarker, plain_excerpt
 from samplers.topics.model import SavedTopicModel, TopicModel, read_only
 from samplers.topics.prevalence import topic_shares
 from samplers.topics.results import describe_topics, one_line, top_entries
-from samplers.topics.run_documents import table_if_kept, training_dataset, training_table
+from samplers.topics.training_documents import table_if_kept, training_dataset, training_table
 
 _BATCH = 1 << 16  # documents
 

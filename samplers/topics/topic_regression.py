@@ -24,7 +24,7 @@ from blocks.plurals import count_of
 from samplers.topics.effects import EffectSums, TopicEffects
 from samplers.topics.group_comparison import listed_topics
 from samplers.topics.model import SavedTopicModel, TopicModel
-from samplers.topics.run_documents import training_table
+from samplers.topics.training_documents import training_table
 
 METHOD = "method of composition in closed form, over documents and the posterior of their mixtures"
 COLUMNS = ("estimate", "error", "low", "high", "t", "p", "q")  # of a term

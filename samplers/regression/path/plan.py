@@ -52,7 +52,7 @@ def plan_path(
         raise RequestError(
             f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(program.design.columns, 'column')}: it must be"
             f" at least {least:,} MB",
-            f"Give a larger --memory{f', or leave {left_out} out' if left_out else ''}.",
+            f"Increase --memory{f', or leave {left_out} out' if left_out else ''}.",
         )
     return PathMemoryPlan(workers, held, budget - held)
 

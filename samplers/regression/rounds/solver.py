@@ -20,7 +20,7 @@ from ooc.workers.worker import ProgramSpec
 from samplers.regression.linear_algebra.columns import combine
 from samplers.regression.path.solver import Found, found_model, found_models, path_arrays, require_path
 from samplers.regression.program import RegressionProgram
-from samplers.regression.solver.correlations import CorrelationRequest
+from samplers.regression.solver.correlations import ResidualCorrelationRequest
 from samplers.regression.solver.dual_gap import compute_dual_gap, penalty_slopes, steepest_slope
 from samplers.regression.solver.solver_limit import SolverLimit
 from samplers.regression.solver.working_sets import RegressionSolution
@@ -146,7 +146,7 @@ class RoundSolver:
         support, values = held[b != 0], b[b != 0]
         combine(regression.features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
-        wanted = CorrelationRequest(fit.residual, lam, support)
+        wanted = ResidualCorrelationRequest(fit.residual, lam, support)
         seen = regression.correlations.see(wanted, regression.usable)
         l1, l2 = regression.penalty.at(lam, support)
         slopes = penalty_slopes(seen.chosen, seen.values, support, l2 * values)
@@ -159,7 +159,7 @@ class RoundSolver:
 
     def _check(self) -> None:
         lam, rule, last = float(self.lambdas[0]), self._rule, self.found[-1]
-        remedy = "Give a smaller --parallelism or --rho, use --schedule priority, or leave --schedule out."
+        remedy = "Reduce --parallelism or --rho, use --schedule priority, or omit --schedule."
         if not last.objective < _DIVERGED * self._whole.nothing.objective:
             raise WorkFailed(
                 f"lambda {lam:g}: --schedule {rule.schedule} with rounds of {rule.parallel} updates diverges:"
@@ -169,7 +169,7 @@ class RoundSolver:
         if self.solved >= MOST_STEPS and not self.done:
             raise WorkFailed(
                 f"lambda {lam:g}: did not converge in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
-                f"Give a larger --tolerance. {remedy}",
+                f"Increase --tolerance. {remedy}",
             )
 
     def arrays(self) -> dict[str, np.ndarray]:

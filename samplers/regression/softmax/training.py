@@ -46,7 +46,7 @@ def train(
     Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
-        raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
+        raise RequestError("--scratch node cannot be used for regressions", "Omit --scratch, or give a directory.")
     ring, samples = of_several(ring), Samples(data)
     given = {name: getattr(options, name) for name in ("loss", "rate", "regularization", "seed")}
     given |= {"parallelism": options.parallelism, "sync_per_pass": options.sync_per_pass}

@@ -64,7 +64,7 @@ class CandidateCorrelations(NamedTuple):
     values: np.ndarray  # float64 (l,), correlations of these columns
 
 
-class CorrelationRequest(NamedTuple):
+class ResidualCorrelationRequest(NamedTuple):
     """A request for correlations."""
 
     residual: np.ndarray  # float64 (n,)
@@ -123,7 +123,7 @@ class ColumnCorrelations:
         self._pending: CorrelationReading | None = None  # of all usable columns, counted but not yet recorded
         self.columns_read = 0
 
-    def see(self, wanted: CorrelationRequest, candidates: np.ndarray) -> CandidateCorrelations:
+    def see(self, wanted: ResidualCorrelationRequest, candidates: np.ndarray) -> CandidateCorrelations:
         """Read the correlations of candidates, int64 (m,), with nonzero norms, and store them.
 
         Raises SolverLimitReached, and then stores nothing, since pending values may have been overwritten.
@@ -142,7 +142,9 @@ class ColumnCorrelations:
         self._enter(wanted.residual, seen)
         return seen
 
-    def see_all(self, wanted: Sequence[CorrelationRequest], candidates: np.ndarray) -> list[CandidateCorrelations]:
+    def see_all(
+        self, wanted: Sequence[ResidualCorrelationRequest], candidates: np.ndarray
+    ) -> list[CandidateCorrelations]:
         """Read the correlations with each of several residuals in one pass; call `learn` afterwards to store the
         correlations with one of them.
         """
@@ -155,7 +157,7 @@ class ColumnCorrelations:
         self.columns_read += chosen.size
         return [CandidateCorrelations(chosen, found) for found in values]
 
-    def _needed(self, wanted: CorrelationRequest, candidates: np.ndarray) -> np.ndarray:
+    def _needed(self, wanted: ResidualCorrelationRequest, candidates: np.ndarray) -> np.ndarray:
         """Return the candidates whose correlations must be read."""
         self._forget(wanted.always)
         return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.lam)

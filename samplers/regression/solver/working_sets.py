@@ -25,7 +25,11 @@ from samplers.regression.data.features import FeatureColumns
 from samplers.regression.linear_algebra.columns import entry_count
 from samplers.regression.losses.loss import CoefficientFit, Loss, PenalizedColumns, admissible_slopes
 from samplers.regression.solver.column_selection import largest_gains, sorted_union
-from samplers.regression.solver.correlations import CandidateCorrelations, ColumnCorrelations, CorrelationRequest
+from samplers.regression.solver.correlations import (
+    CandidateCorrelations,
+    ColumnCorrelations,
+    ResidualCorrelationRequest,
+)
 from samplers.regression.solver.dual_gap import DualGap, compute_dual_gap, penalty_slopes, steepest_slope
 from samplers.regression.solver.screening import safe_radius
 from samplers.regression.solver.solver_limit import SolverLimit
@@ -104,7 +108,7 @@ class WorkingSetRegression:
     def nothing(self) -> RegressionSolution:
         """Return the solution at lambda_max, where all coefficients are 0."""
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(CorrelationRequest(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
+        seen = self.correlations.see(ResidualCorrelationRequest(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
@@ -260,11 +264,11 @@ class WorkingSet:
         self.gap = max(self.dual_gap.objective - self.bound, 0.0)
         return self.gap <= self.target
 
-    def wants(self) -> CorrelationRequest:
+    def wants(self) -> ResidualCorrelationRequest:
         """Return which correlations to read. Correlations of the support are read only with a ridge penalty: without
         it, they are known to be within their limits.
         """
-        return CorrelationRequest(
+        return ResidualCorrelationRequest(
             self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0]
         )
 
