@@ -182,12 +182,12 @@ def _rename(old: Path, new: Path, flag: int) -> None:
 
 
 @contextmanager
-def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def publish_directory(path: Path, *, overwrite: bool = False, keep: str | None = None) -> Iterator[Path]:
     """Fill a directory next to `path`, then rename it; on failure nothing is left under `path`.
 
-    All files in it are made durable first, and leftovers of killed attempts are removed. An empty directory is
-    replaced, as are the contents of a mount point. Raises RequestError if `path` exists and either `overwrite` is not
-    set or ooc did not create it, or if something else is there at the end.
+    keep: name in the new directory under which a replaced directory is kept. All files are made durable first, and
+    leftovers of killed attempts removed. An empty directory is replaced, as are the contents of a mount point. Raises
+    RequestError if `path` changes meanwhile, or exists and either `overwrite` is not set or ooc did not create it.
     """
     path = path.resolve() if is_free(path) else path  # `path` may be a symbolic link
     inside = is_mount_point(path)
@@ -210,6 +210,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
                 _fill(path, beside)
             else:
                 _put_in_place(beside, path, seen)
+                beside.rename(path / keep) if keep and beside.is_dir() else None
             _settle(path)
     finally:
         if inside:
@@ -380,8 +381,7 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_small(path: Path) -> bytes:
-    """Return the bytes of a small file. Raises ValueError if it is not a regular file, or larger than any such file of
-    ooc."""
+    """Return the bytes of a small file. Raises ValueError if it is not regular, or larger than any such file of ooc."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
 import numpy as np
@@ -117,8 +117,10 @@ def set_options(program: Any, given: Mapping[str, Any]) -> None:
     kinds, name_of = program_options(type(program)), type(program).__name__
     for name, value in given.items():
         if name not in kinds:
+            known = signature(type(program)).parameters.values()
+            takes = dict.fromkeys([*kinds, *(each.name for each in known if each.kind is each.KEYWORD_ONLY)])
             raise RequestError(
-                f"the program {name_of} has no option {name!r}", f"Its options are: {', '.join(kinds) or 'none'}."
+                f"the program {name_of} has no option {name!r}", f"Its options are: {', '.join(takes) or 'none'}."
             )
         setattr(program, name, convert_option(program, name, value, kinds[name]))
     if missing := [name for name in kinds if not hasattr(program, name)]:

@@ -17,13 +17,14 @@ from dataclasses import InitVar, dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
-from blocks.errors import Interrupted, ModelDiverged, RequestError, TimeLimitReached, WorkFailed
+from blocks.errors import Interrupted, ModelDiverged, OocError, RequestError, TimeLimitReached, WorkFailed
 from blocks.files import disk_errors
 from blocks.interpreters import ENDING
 from blocks.progress_bar import ProgressBar
 from blocks.workers import resume_stopped_workers
 from ooc.ring.ring import Ring, error_reason
 from ooc.runs import metrics_file
+from ooc.runs.replaced_run import put_back
 from ooc.runs.run import Run
 from ooc.slurm import BatchJobTimeLimit
 from ooc.state.generations import TrainingCursor
@@ -150,7 +151,7 @@ class TrainingSteps(Protocol):
 
 def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool) -> str | None:
     """Run the remaining steps and finish; returns the reason for an early stop, or None."""
-    reason = None
+    reason, replaces = None, run.replaces
     with ProgressBar(
         "training",
         steps.total,
@@ -169,6 +170,9 @@ def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool)
                 break
             before = steps.cursor.iteration
             shown = steps.step(checkpoints, due=dues[0])
+            if replaces:
+                run.drop_replaced()
+                replaces = False
             if shown is not None:
                 progress.set_postfix_str(shown)
                 progress.update(steps.cursor.iteration - before)
@@ -213,13 +217,23 @@ def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any
 def training_lock(run: Run, stop: StopRequest) -> Iterator[None]:
     """Hold the lock of a run, record signals in `stop`, and add instructions for continuing to errors.
 
-    A new run whose request turns out to be invalid before anything is committed is removed.
+    A new run whose request turns out to be invalid before anything is committed is removed. If the first step of a
+    user's program fails, the run that it has replaced is put back.
     """
-    with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
+    with run.locked():
         try:
-            yield
-        except RequestError:
-            run.remove_if_new()
+            with noted_signals(stop), resumable(run), disk_errors(run.path):
+                yield
+        except Interrupted:
+            raise
+        except OocError as error:
+            if run.replaces:
+                run.require_in_place()
+                run.remove_scratch()
+                put_back(run.path)
+                error.remedy = f"{error.remedy}\nThe run that was in {run.path} before is back.".lstrip()
+            elif isinstance(error, RequestError):
+                run.remove_if_new()
             raise
 
 
@@ -244,7 +258,8 @@ def resumable(run: Run) -> Iterator[None]:
             run.require_in_place()
         except WorkFailed as cause:
             raise cause from error
-        error.remedy = error.remedy or f"Everything committed is safe. Continue with: {run.how_to_resume}"
+        if not run.replaces:  # otherwise nothing of this run is kept
+            error.remedy = error.remedy or f"Everything committed is safe. Continue with: {run.how_to_resume}"
         raise
 
 

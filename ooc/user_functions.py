@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from ooc.program_sources import PACKAGES, PARSING, dependencies, dispatcher_of, referenced_names
-from ooc.user_programs import place_in, reason
+from ooc.user_programs import place_in, place_of_name, reason
 
 _IS_PLAIN = "Cannot determine Numba type of <class 'function'>"
 Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for its attributes, and their names
@@ -109,7 +108,7 @@ def report_user_errors(program: type, functions: Collection[str]) -> Iterator[No
         if isinstance(error, NumbaError):
             place = place_in(str(error), files)
         elif _raised_by_numba(error):  # for a name that a module does not have
-            place = _place_of_attribute(error.name or "", files)
+            place = place_of_name(error.name or "", files)
         else:
             raise
         where, line = place or (read(program, min(functions)).file, 0)
@@ -122,12 +121,3 @@ def report_user_errors(program: type, functions: Collection[str]) -> Iterator[No
 def _raised_by_numba(error: Exception) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(str(frame.f_globals.get("__name__")).startswith("numba.") for frame in frames)
-
-
-def _place_of_attribute(name: str, files: Iterable[str]) -> tuple[str, int] | None:
-    """Return file and line of the first use of an attribute."""
-    for file in files:
-        for line, text in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), start=1):
-            if re.search(rf"\.{name}\b", text):
-                return file, line
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import importlib
 import inspect
@@ -9,7 +10,7 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from numbers import Real
@@ -25,6 +26,7 @@ from ooc.program_sources import OURS, module_file, stamp_cached_functions
 from ooc.workers.shared_arrays import ArraySpec
 
 _PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # reported elsewhere
+_UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -234,8 +236,10 @@ def _explained(error: Exception, files: Collection[str], kind: type[OocError]) -
         return None
     file, line, function = frames[-1]
     where, said = f", in {function}", str(error)
-    if type(error).__module__.startswith("numba.") and (place := place_in(said, files)):
-        (file, line), where, said = place, "", reason(said)
+    if type(error).__module__.startswith("numba."):
+        if place := place_in(said, files):
+            (file, line), where = place, ""
+        said = reason(said)
     said = said.strip().splitlines()[0] if said.strip() else ""
     what = f"{file}, line {line}{where}: `{linecache.getline(file, line).strip()}` raises {type(error).__name__}"
     return kind(f"{what}: {said}" if said else what)
@@ -247,11 +251,22 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 
 
 def place_in(message: str, files: Collection[str]) -> tuple[str, int] | None:
-    """Return file and line of the first position in a numba message that is in one of the files."""
+    """Return file and line of the first position in a numba message that is in one of the files, or of an unknown name
+    that it reports."""
     for found in _WHERE.finditer(message):
         for file in files:
             if Path(found[1]).name == Path(file).name:
                 return file, int(found[2])
+    unknown = _UNKNOWN.search(message)
+    return place_of_name(unknown[1], files) if unknown else None
+
+
+def place_of_name(name: str, files: Iterable[str]) -> tuple[str, int] | None:
+    """Return file and line of the first use of a variable or an attribute."""
+    for file in files:
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+            if name in (getattr(node, "id", None), getattr(node, "attr", None)):
+                return file, node.lineno  # type: ignore[attr-defined]
     return None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from blocks.verify import VerificationReport, combine_reports, unreadable_files
 from ooc.runs.chains import chain_paths
 from ooc.runs.replaced_run import MODEL, PREVIOUS
-from ooc.runs.run import Run, file_sizes
-from ooc.runs.status import run_problems
+from ooc.runs.run import Run
+from ooc.runs.status import file_sizes, run_problems
 from ooc.workers.worker import ProgramSpec
 from samplers.models import open_any_model
 

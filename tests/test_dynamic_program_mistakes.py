@@ -99,7 +99,7 @@ def test_what_cannot_be_is_told_before_anything_is_done(made: Path, program: Any
         ({"parallelism": 0}, "--parallelism must be at least 1, got 0"),
         ({"schedule": "greedy"}, "--schedule: unknown schedule 'greedy'"),
         ({"tolerance": 0}, "tolerance must be above 0, got 0"),
-        ({"rate": 1}, "the program Least has no option 'rate'"),
+        ({"rate": 1}, "the program Least has no option 'rate'\nIts options are: penalty, schedule, parallelism, rho,"),
     ],
 )
 def test_options_that_cannot_be_are_told(made: Path, program: Any, tmp_path: Path, options: dict, says: str) -> None:  # noqa: F811
@@ -112,6 +112,7 @@ def test_options_that_cannot_be_are_told(made: Path, program: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("x * row.residual", "x * gone", "line 17: `sums[0] += x * gone` cannot be compiled: NameError: name 'gone'"),
         ("sums[0] / sums[1]", "sums.mode()", "line 22: `return column.b - sums.mode()` cannot be compiled"),
         ('float(shared["residual"]', 'float(shared["none"]', "line 25, in objective: `return float(shared"),
         ("column.b - sums", "column.b + 9 * sums", "iteration 1: Least diverges: the objective is"),

@@ -15,7 +15,7 @@ from blocks.json_files import write_json
 from blocks.stored_dataset import StoredDataset
 from ooc.runs.chains import CHAINS
 from ooc.runs.dataset_entries import dataset_entry, entry_relative_to_run
-from ooc.runs.replaced_run import keep_model
+from ooc.runs.replaced_run import REPLACED, keep_model, put_back
 from ooc.runs.resumption import require_same
 from ooc.runs.run import CONFIG, SCHEMA, Run, run_lock, scratch_directories
 from ooc.runs.scratch import new_scratch, remove_scratch
@@ -53,10 +53,11 @@ def create_run(
     config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
     if may_resume() and (path / CONFIG).exists():
         return resumed_run(path, dataset, spec, config)
+    kept = None if spec.is_known else REPLACED
     with (
-        replacing(path, overwrite=overwrite),
+        replacing(path, overwrite=overwrite, kept=kept),
         new_scratch(scratch, path, identity) as place,
-        publish_directory(path, overwrite=overwrite) as directory,
+        publish_directory(path, overwrite=overwrite, keep=kept) as directory,
     ):
         write_json(directory / CONFIG, config | {"scratch": place})
         for name, content in (files or {}).items():
@@ -115,10 +116,11 @@ def run_config(
 
 
 @contextmanager
-def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
+def replacing(path: Path, *, overwrite: bool, kept: str | None = None) -> Iterator[None]:
     """Hold the lock of the run that a new run replaces, if any.
 
-    Raises RequestError if no run may be created at this path.
+    kept: name in the new run under which the replaced run is kept; None to delete its scratch directories.
+    Raises RequestError if no run may be created at `path`.
     """
     if not path.exists() or is_free(path):
         yield
@@ -132,6 +134,11 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
         )
     with run_lock(path):
         old = scratch_directories(path)
+        if (path / REPLACED).is_dir():  # training of the run at `path` never did its first step
+            for place in old:
+                remove_scratch(place)
+            put_back(path)
+            old = scratch_directories(path)
         yield
-        for place in old:
+        for place in old if not (kept and (path / kept).is_dir()) else []:
             remove_scratch(place)

@@ -8,6 +8,7 @@ metrics.jsonl    one line for each iteration
 log.txt          events with their times
 model/           the result, once the training is finished
 previous/        model of the run that this run replaces, until it has its own
+replaced/        the run that a run of a user's program replaces, until the first step of training is done
 lock             held by the process that uses the run
 """
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ from blocks.stored_dataset import MANIFEST
 from ooc.program import StaticProgram
 from ooc.runs.dataset_entries import AnyStore, config_dataset_entries, dataset_location, moved_entry, open_dataset_entry
 from ooc.runs.metrics import metrics_line, parse_metrics_line
-from ooc.runs.replaced_run import MODEL, PREVIOUS, drop_previous
+from ooc.runs.replaced_run import MODEL, PREVIOUS, REPLACED, drop_previous
 from ooc.runs.schemas import RunConfig
 from ooc.runs.scratch import STATE, note_place, owns_scratch, remove_scratch, require_owned
 from ooc.runs.start_command import OPTIONS
@@ -49,7 +49,7 @@ SCHEMA = 1
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
-_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, LOCK)
+_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, REPLACED, LOCK)
 
 
 class Run:
@@ -98,6 +98,12 @@ class Run:
         self.config["finished"] = True
         write_json(self.path / CONFIG, self.config)
         drop_previous(self.path)
+        self.drop_replaced()
+
+    @property
+    def replaces(self) -> bool:
+        """Return whether the run still keeps the run that it has replaced."""
+        return (self.path / REPLACED).is_dir()
 
     @property
     def spec(self) -> ProgramSpec:
@@ -256,13 +262,22 @@ class Run:
         return removed + [gone for place in places for gone in remove_scratch(place)]
 
     def remove_if_new(self) -> None:
-        """Delete a run that this process created and that has nothing committed, nor the model of a run that it
-        replaced. The run must be locked."""
+        """Delete a new run that has nothing committed, nor the model of a replaced run. The run must be locked."""
         if self.is_new and not (self.path / PREVIOUS).exists() and not committed(self.scratch / STATE):
             self.require_in_place()
-            for place in scratch_directories(self.path):
-                remove_scratch(place)
+            self.remove_scratch()
             remove_path(self.path)
+
+    def remove_scratch(self) -> None:
+        """Delete the scratch directory, if there is one."""
+        for place in scratch_directories(self.path):
+            remove_scratch(place)
+
+    def drop_replaced(self) -> None:
+        """Delete the run that this run has replaced, if it is still kept."""
+        for place in scratch_directories(self.path / REPLACED, self.path):
+            remove_scratch(place)
+        remove_path(self.path / REPLACED)
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
@@ -328,14 +343,6 @@ def _size(numbers: int, dtype: Any) -> str:
     return f"{numbers:,} {np.dtype(dtype)}"
 
 
-def file_sizes(path: Path) -> Iterator[int]:
-    """Yield the size in bytes of each file in a directory, from which a training may delete files at any time."""
-    for file in path.rglob("*"):
-        with suppress(FileNotFoundError):
-            if stat.S_ISREG((found := file.lstat()).st_mode):
-                yield found.st_size
-
-
 class RunInUse(RequestError):
     """Raised when another process is using the run."""
 
@@ -379,12 +386,13 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def scratch_directories(path: Path) -> list[Path]:
-    """Return the scratch directories that a run, or each of several chains, owns."""
+def scratch_directories(path: Path, before: Path | None = None) -> list[Path]:
+    """Return the scratch directories that a run, or each of several chains, owns. before: its path if it was moved."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
         with suppress(OocError):  # damaged configurations are reported when they are read
             config = Run(file.parent).config
-            if config["scratch"] and owns_scratch(Path(config["scratch"]), file.parent, config.get("id")):
+            owner = (before or path) / file.parent.relative_to(path)
+            if config["scratch"] and owns_scratch(Path(config["scratch"]), owner, config.get("id")):
                 places.append(Path(config["scratch"]))
     return places

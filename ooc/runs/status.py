@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any
 from blocks.errors import OocError, RequestError
 from blocks.kinds import open_any
 from blocks.stored_dataset import StoredDataset
-from ooc.runs.run import METRICS, Run, file_sizes
+from ooc.runs.run import METRICS, Run
 from ooc.runs.scratch import ScratchMissing
 from ooc.runs.start_command import start_command_problem
 from ooc.state.cell_layout import CellLayout
@@ -112,3 +113,11 @@ def _state_problems(run: Path, state: Path, dataset: StoredDataset) -> list[str]
         if not found:
             break
     return found
+
+
+def file_sizes(path: Path) -> Iterator[int]:
+    """Yield the size in bytes of each file in a directory, from which a training may delete files at any time."""
+    for file in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            if stat.S_ISREG((found := file.lstat()).st_mode):
+                yield found.st_size
