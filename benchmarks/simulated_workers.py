@@ -8,8 +8,8 @@ both systems run, is the sampler, since rotation updates rows in place, where al
                    that of the turn's start and the worker's own changes. N turns are an iteration. It is
                    `--update rotation` on a dataset of one block and N slices.
     data-parallel  A worker samples all its tokens on a copy of the rows and of the summary row, both those of the
-                   iteration's start and its own changes; all copies are synchronised once an iteration. It is the
-                   program below on a dataset of one block and N parts. YahooLDA synchronises without pause, word by
+                   iteration's start and its own changes; all copies are synchronized once an iteration. It is the
+                   program below on a dataset of one block and N parts. YahooLDA synchronizes without pause, word by
                    word: it falls behind as far as this if a round of all words takes it as long as an iteration.
     frozen         `--update data-parallel` of the samplers: a worker does not see its own changes of rows either. It
                    is the limit of data parallelism for many workers.

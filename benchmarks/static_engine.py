@@ -42,7 +42,7 @@ from samplers.lda.training import DEFAULT_BETA, default_alpha
 SAME = "as it is"
 VARIANTS = {  # how the engine is switched, and whether every iteration is committed
     SAME: (EngineOptions(), False),
-    "micro synchronisation": (EngineOptions(macro=False), False),
+    "micro synchronization": (EngineOptions(macro=False), False),
     "parts in random order": (EngineOptions(heaviest_first=False), False),
     "a queue per worker": (EngineOptions(own_queues=True), False),
     "checkpoints in the background": (EngineOptions(), True),

@@ -7,7 +7,7 @@ DATA has 20news.train.svm.gz and 20news.test.svm.gz, and the digits t10k-images-
 t10k-labels-idx1-ubyte.gz. All on one thread. With --output figures are drawn. Peers: scikit-learn, and vowpal-wabbit if
 it is installed. Degrees of parallelism are compared on these, and on 648,000 digits of 7 x 7 pixels: each of four in
 five, shifted up to four pixels each way before pixels are merged. That is many samples for each weight and worker, as
-in the paper; workers synchronise five times a pass, as there. How rates are chosen: benchmarks.stochastic_contest.
+in the paper; workers synchronize five times a pass, as there. How rates are chosen: benchmarks.stochastic_contest.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_workers_come_to_what_they_do_on_one_machine(folder: Path, tmp_path: Pat
 
 
 def test_all_machines_choose_the_same(folder: Path, tmp_path: Path) -> None:
-    """Groups are of all machines, with as many workers of each; several synchronisations a pass."""
+    """Groups are of all machines, with as many workers of each; several synchronizations a pass."""
     options = {"parallelism": "auto", "most_parallelism": 7, "sync_per_pass": 2, "held_out": folder / "others"}
     runs = new_runs(tmp_path / "ring", opened(folder), **options)  # type: ignore[arg-type]
     train_all(runs)

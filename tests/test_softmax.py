@@ -78,7 +78,7 @@ def test_one_worker_takes_the_steps_of_adagrad(tmp_path, spacing):
 
 @pytest.mark.parametrize("loss", ["softmax", "hinge", "squared"])
 def test_workers_learn_as_one_does(samples, loss):
-    """Eight, with a synchronisation a pass, after four passes: the loss is near that of one."""
+    """Eight, with a synchronization a pass, after four passes: the loss is near that of one."""
     found = []
     for degree in (1, 8):
         options = {"parallelism": degree, "loss": loss, "rate": 0.3}

@@ -30,7 +30,7 @@ def passes(matrix: Matrix, count: int, *, seed: int = 0, **options: object) -> I
 
 @pytest.mark.parametrize("degree", [1, 8])
 def test_the_error_falls_as_one_over_the_samples(matrix, degree):
-    """Theorem 2: E|w - w*|^2 is about c / (Tmn), of T synchronisations of m workers with n samples each."""
+    """Theorem 2: E|w - w*|^2 is about c / (Tmn), of T synchronizations of m workers with n samples each."""
     counts = np.array([1, 2, 4, 8, 16, 32])
     errors = np.array([np.square(w).mean() for w in passes(matrix, 32, parallelism=degree)])[counts - 1]
     slope = np.polyfit(np.log(counts), np.log(errors), 1)[0]

@@ -142,7 +142,7 @@ def test_workers_come_to_what_equation_9_says(program, slots, first):
 @settings(max_examples=100)
 @given(programs())
 def test_one_worker_is_the_plain_sequence(program):
-    """Also with several synchronisations: the values after each, and those that are read in between."""
+    """Also with several synchronizations: the values after each, and those that are read in between."""
     shape, rounds = program
     workers, value = VariableWorkers(shape, 1, 1.0, delayed=True), np.ones(shape)
     for (operations,) in [each[:1] for each in rounds]:

@@ -1,7 +1,7 @@
 """The tasks of a pass of the stochastic engine, in stages.
 
 A pass is split into rounds, and each round into as many ranges of elements as there are workers: a worker processes one
-range between synchronisations. There may be more workers than processes, and more than fit in memory, so workers are
+range between synchronizations. There may be more workers than processes, and more than fit in memory, so workers are
 run in batches, in slots. Results do not depend on which process runs a task, and when within its stage.
 """
 
@@ -101,8 +101,8 @@ def cut(first: int, last: int, pieces: int) -> list[int]:
     return [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
 
 
-def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
-    """Yield the stages of one synchronisation: the workers, each processing the elements between two `bounds`, and
+def synchronized(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
+    """Yield the stages of one synchronization: the workers, each processing the elements between two `bounds`, and
     their combination.
 
     degree: number of workers on all machines.
@@ -125,7 +125,7 @@ def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares
 
     rounds: bounds of the elements of this machine's workers.
     """
-    return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
+    return [list(synchronized(bounds, degree, slots, shares)) for bounds in rounds]
 
 
 def sample_size(elements: int) -> int:
@@ -161,7 +161,7 @@ def trial_stages(
         stages.append(keep_stages(shares))
         for piece in pieces:
             bounds = cut(*piece, sum(groups) // machines)[begin : end + 1]
-            stages.append(list(synchronised(bounds, size, slots, shares)))
+            stages.append(list(synchronized(bounds, size, slots, shares)))
         stages.append([test])
         begin = end
     return stages
