@@ -185,11 +185,11 @@ TOLD = [
     (
         LatentDirichletAllocation,
         {"memory": "1MB"},
-        r"memory 1 MB is too small.*\nGive a larger memory, or a smaller n_j",
+        r"memory 1 MB is too small.*\nIncrease memory, or reduce n_j",
     ),
     (LatentDirichletAllocation, {"topic_word_prior": 1e-12}, "topic_word_prior must be from"),
     (LatentDirichletAllocation, {"doc_topic_prior": [0.1] * 3}, "doc_topic_prior must have 1 or 2 values, got 3"),
-    (MatrixFactorization, {"memory": "1MB"}, r"memory 1 MB is too small.*\nGive a larger memory, or a smaller n_jobs"),
+    (MatrixFactorization, {"memory": "1MB"}, r"memory 1 MB is too small.*\nIncrease memory, or reduce n_jobs"),
     (
         MatrixFactorization,
         {"method": "ccd", "nonnegative": True, "biases": True},
