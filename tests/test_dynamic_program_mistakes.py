@@ -60,7 +60,7 @@ REFUSED = {
     "parameters": (
         "x, row, sums, shared",
         "x, row, sums",
-        "line 16: update takes x, row, sums; expected x, row, sums, sh",
+        "line 16: update has the parameters x, row, sums; expected x, row, sums, sh",
     ),
     "a name": ("row.residual", "row.y", "line 17: there is no row.y"),
     "an assignment": ("sums[1] += x * x", "row.residual = x", "line 18: row.residual must not be assigned to"),

@@ -154,5 +154,5 @@ def test_parts_hold_every_document_once(held_out: Dataset) -> None:
 def test_what_would_take_too_long_is_refused(model: SavedTopicModel, tmp_path: Path) -> None:
     """A document so long that its squared length, times the particles, is hours of work."""
     long = tiny_dataset(tmp_path / "long", [[0] * 20_000], model.vocabulary_size, vocab_from=model.path.parent / "data")
-    with pytest.raises(RequestError, match="20,000 tokens takes too long"):
+    with pytest.raises(RequestError, match="20,000 tokens is too long"):
         inference.left_to_right(model, long, workers=1)

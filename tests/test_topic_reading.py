@@ -161,9 +161,10 @@ def test_views_of_unknown_topics_are_refused(
         assert (done.returncode, done.stderr) == (2, said)
         assert not (tmp_path / "out").exists()
     done = ooc("view", "model", "out", "--merge", "0,1", "--hide", "2,3")
-    assert (done.returncode, done.stdout) == (0, "out: 4 topics from 6\nSee the topics with: ooc topics out\n"), (
-        done.stderr
-    )
+    assert (done.returncode, done.stdout) == (
+        0,
+        "out: 4 topics, made from 6 of model\nSee the topics with: ooc topics out\n",
+    ), done.stderr
     done = ooc("topics", "out", "--top", 1)
     assert "hidden topics: " in done.stdout
 
