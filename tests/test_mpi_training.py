@@ -45,9 +45,9 @@ def test_ranks_that_mpi_starts(place, model):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{ITERATIONS} iterations") == 1
     assert model_bytes(place / "mpi-0") == model
-    refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
+    refused = subprocess.run([*command, *options, "--update", "rotation"], check=False, **common)
     assert refused.returncode != 0
-    assert "--chains 2 cannot be used on several machines" in refused.stderr
+    assert "--update rotation cannot be used on several machines" in refused.stderr
 
 
 @pytest.mark.long
