@@ -33,6 +33,8 @@ def serve(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run sshd with the keys in a folder until the end of the context, which also ends its sessions.
 
+    Its log is written to `sshd-ADDRESS-PORT.log`.
+
     prefix: words that precede the command.
     more: additional configuration lines.
     """
@@ -45,7 +47,9 @@ def serve(
         f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nMaxStartups 100\n{more}"
         + "".join(f"SetEnv {name}={value}\n" for name, value in kept.items())
     )
-    process = subprocess.Popen([*prefix, str(SSHD), "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL)
+    log = folder / f"{config.name}.log"
+    with log.open("wb") as messages:
+        process = subprocess.Popen([*prefix, str(SSHD), "-D", "-e", "-f", str(config)], stderr=messages)
     try:
         yield process
     finally:

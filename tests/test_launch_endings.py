@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from launches import nobody_left
+from launches import LaunchProcess, nobody_left, processes_in, serving
 from rings import until
 
 SLOW_THREADS = """
@@ -23,20 +24,26 @@ threading.Thread.start = late
 """
 
 
+NOWHERE = "nowhere.invalid"
 HERE = 'for last; do :; done; cd /; exec sh -c "$last"'  # what ssh would have a shell do elsewhere
 
 
 class FakeSshLaunch:
     """`ooc launch` where `ssh` is a shell script.
 
-    script: its lines. fields: of all hosts. late: every thread starts half a second late.
+    script: lines of the script.
+    hosts: host of each rank.
+    fields: fields of all hosts.
+    late: whether every thread starts half a second late.
     """
 
-    def __init__(self, place: Path, script: str, ranks: int = 1, *, fields: str = "", late: bool = False) -> None:
+    def __init__(
+        self, place: Path, script: str, hosts: Sequence[str] = (NOWHERE,), *, fields: str = "", late: bool = False
+    ) -> None:
         (place / "bin").mkdir()
         (place / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
         (place / "bin" / "ssh").chmod(0o755)
-        (place / "hosts.txt").write_text(f"nowhere.invalid {fields}\n" * ranks)
+        (place / "hosts.txt").write_text("".join(f"{name} {fields}\n" for name in hosts))
         if late:
             (place / "sitecustomize.py").write_text(SLOW_THREADS)
         environment = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(place)}
@@ -58,7 +65,7 @@ class FakeSshLaunch:
 
 @pytest.mark.long
 def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
-    message = FakeSshLaunch(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
+    message = FakeSshLaunch(tmp_path, "echo no such host >&2; exit 255", [NOWHERE] * 3, late=True).end()
     assert "could not be reached: no such host" in message
     assert message.splitlines()[-1].endswith("Check with: ssh -- nowhere.invalid true")
 
@@ -108,12 +115,40 @@ def test_many_ranks_come_a_few_at_a_time_and_again_if_they_are_turned_away(tmp_p
     (tmp_path / "coming").mkdir()
     (tmp_path / "in").mkdir()
     with nobody_left(tmp_path):
-        launched = FakeSshLaunch(tmp_path, CROWDED.format(place=tmp_path), 24)
+        launched = FakeSshLaunch(tmp_path, CROWDED.format(place=tmp_path), [f"host-{rank}" for rank in range(24)])
         until(lambda: len(list((tmp_path / "in").iterdir())) == 24)
         for _ in range(2):
             launched.process.terminate()
             time.sleep(0.3)
         assert launched.end().count("kex_exchange") == 2
+
+
+@pytest.mark.ring
+def test_ranks_on_one_host_share_connections(tmp_path):
+    with serving(tmp_path, 12):
+        log = next(tmp_path.glob("sshd-*.log"))
+        before = log.read_text().count("Accepted publickey")
+        done = LaunchProcess(tmp_path, "--", "resume", "run-{rank}").done()
+        assert done.returncode == 2
+        assert "there is no such file or directory" in done.stderr
+        assert log.read_text().count("Accepted publickey") == before + 2  # eight ranks and four ranks
+
+
+@pytest.mark.ring
+def test_the_loss_of_a_shared_connection_ends_its_ranks(tmp_path):
+    (tmp_path / "slow").write_text("#!/bin/sh\necho waiting >&2\nexec cat > /dev/null\n")
+    (tmp_path / "slow").chmod(0o755)
+    with serving(tmp_path, 3):
+        (tmp_path / "hosts.txt").write_text(f"one python={tmp_path}/slow\n" * 3)
+        launched = LaunchProcess(tmp_path, "--", "resume", "run-{rank}")
+        while "waiting" not in launched.process.stderr.readline():
+            assert launched.process.poll() is None
+        shared = [process for process in processes_in(tmp_path) if "ControlMaster=yes" in process.cmdline()]
+        assert len(shared) == 1
+        shared[0].kill()
+        done = launched.done()
+    assert done.returncode == 1
+    assert "(one) could not be reached" in done.stderr
 
 
 # What a shell says and does elsewhere.

@@ -25,7 +25,8 @@ from ooc.launch.hosts import HostsFileLine
 from ooc.launch.ports import format_ports
 from ooc.launch.preflight import RankDescription, check, check_addresses, check_reached, list_names
 from ooc.launch.rank_reports import RankReport, first_cause
-from ooc.launch.remote_rank import RemoteRank, SshOptions, end_all, pack_json_line
+from ooc.launch.remote_rank import RemoteRank, end_all, pack_json_line
+from ooc.launch.ssh_connections import SharedConnections, SshOptions
 from ooc.launch.ssh_tunnels import LOOPBACK, TunnelSockets, forwarding_remedy
 from ooc.launch.supervisor import ALIVE, END, STOP
 from ooc.ring.credentials import issue_credentials
@@ -110,12 +111,16 @@ class Launcher:
         self._until = time.monotonic() + START
         self._beat = 0.0
         self._tunnels = TunnelSockets() if request.tunnel else None
-        ssh, control = (
-            SshOptions(request.patience, request.ssh_config),
-            self._tunnels.control if self._tunnels else lambda _: None,
-        )
+        ssh = SshOptions(request.patience, request.ssh_config)
+        # With tunnels, each rank has its own connection, because connections carry slices.
+        self._shared = SharedConnections([] if self._tunnels else request.hosts, ssh)
         self._remotes = [
-            RemoteRank(rank, host, ssh, self._events, control(rank)) for rank, host in enumerate(request.hosts)
+            RemoteRank(
+                *(rank, host, ssh, self._events),
+                control=self._tunnels.control(rank) if self._tunnels else None,
+                shared=None if self._tunnels else self._shared.by_rank[rank],
+            )
+            for rank, host in enumerate(request.hosts)
         ]
         self._tasks = [pack_json_line(task) for task in self._told_at_start()]
         self._pending = deque(self._remotes)  # not started yet
@@ -143,9 +148,11 @@ class Launcher:
             }
 
     def _start_some(self) -> None:
-        """Start pending ranks while fewer than _MAX_CONNECTING connections are being established."""
+        """Start pending ranks while fewer than _MAX_CONNECTING connections are being established, shared ones first."""
         if self._stopping or self._ended:
             self._pending.clear()
+        if not (self._pending and self._shared.open(_MAX_CONNECTING)):
+            return
         while self._pending and len(self._connecting) < _MAX_CONNECTING and time.monotonic() >= self._next_start:
             remote = self._pending.popleft()
             self._connecting.add(remote)
@@ -330,6 +337,7 @@ class Launcher:
             self.follow()
         if self._tunnels:
             self._tunnels.close()
+        self._shared.close()
         self._clear()
 
     def _log(self, remote: RemoteRank, text: str) -> None:

@@ -15,56 +15,25 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from blocks.errors import WorkFailed
 from ooc.launch.hosts import HostsFileLine
+from ooc.launch.ssh_connections import (
+    LAST_WORDS,
+    SharedConnection,
+    SshOptions,
+    kill_ssh,
+    printable_text,
+    start_ssh,
+)
 from ooc.launch.supervisor import LONGEST
 
-_CONNECT = 10  # seconds for ssh to reach a host
-_MISSED = 3  # keepalive replies of a host that may be missed (ssh's ServerAliveCountMax)
 _KILLING = 5.0  # seconds for a second ssh to kill processes that do not end
-_LAST_WORDS = 1.0  # seconds to read the output of an ssh process that has ended
 _NO_DIRECTORY = 121  # exit code of the remote shell if the directory does not exist
 _NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run or find a program
 _LOST = 255  # exit code of ssh itself
 _DROPPED = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # parts of ssh's messages
 _SIGNALS = {each.value: each.name for each in signal.Signals}
-
-
-class SshOptions(NamedTuple):
-    """Options of the ssh commands.
-
-    patience: seconds of silence after which a host counts as lost.
-    config: file to use instead of ~/.ssh/config.
-    """
-
-    patience: float
-    config: Path | None = None
-
-    def command(self, host: HostsFileLine, remote: str, control: Path | None = None) -> list[str]:
-        """Return the ssh command that runs a command line on a host.
-
-        The command checks host keys and never asks for a password.
-
-        control: socket by which `control_command` reaches the ssh process; by default, it cannot be reached.
-        """
-        seconds = max(1, int(self.patience / _MISSED))
-        options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
-        if control:
-            options |= {"ControlMaster": "yes", "ControlPath": str(control), "ControlPersist": "no"}
-        options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
-        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        return [*self.call(host, "-T", *words), remote]
-
-    def call(self, host: HostsFileLine, *words: str) -> list[str]:
-        """Return an ssh command for a host with additional words."""
-        return [
-            *("ssh", *words),
-            *(("-F", str(self.config)) if self.config else ()),
-            *(("-p", str(host.port)) if host.port else ()),
-            *("--", host.destination),
-        ]
 
 
 def pack_json_line(message: Any) -> bytes:
@@ -77,13 +46,23 @@ class RemoteRank:
 
     Puts events into the queue `events`: (self, "here", None) when the connection is established, (self, "told", dict)
     for each message, (self, "log", str) for each line of text, and (self, "gone", None) when the process has ended.
+
+    control: socket through which commands reach this ssh process; by default, it cannot be reached.
+    shared: connection that the ssh process uses, if it is established; by default, the process has its own.
     """
 
     def __init__(
-        self, rank: int, host: HostsFileLine, ssh: SshOptions, events: SimpleQueue[Any], control: Path | None = None
+        self,
+        rank: int,
+        host: HostsFileLine,
+        ssh: SshOptions,
+        events: SimpleQueue[Any],
+        *,
+        control: Path | None = None,
+        shared: SharedConnection | None = None,
     ) -> None:
         self.rank, self.host = rank, host
-        self._control = control  # see `SshOptions.command`
+        self._control, self._shared = control, shared
         self.last_words = ""  # last line on standard error
         self.code: int | None = None  # exit code, once ssh has ended
         self.tries = 0
@@ -97,18 +76,7 @@ class RemoteRank:
     def start(self, task: bytes) -> None:
         """Start ssh and send the task, a line of JSON."""
         self.tries += 1
-        try:
-            process = self._process = subprocess.Popen(
-                self._ssh.command(self.host, self._remote, self._control),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the launcher alone
-            )
-        except FileNotFoundError:
-            raise WorkFailed(
-                "the command ssh is not installed on this machine", "Install the OpenSSH client."
-            ) from None
+        process = self._process = start_ssh(self._command(self._remote, opens=self._control))
         assert process.stdin and process.stdout and process.stderr
         os.set_blocking(process.stdin.fileno(), False)  # an ssh that does not read must not block the launcher
         readers = [
@@ -127,6 +95,9 @@ class RemoteRank:
     def control_command(self, *words: str) -> list[str]:
         """Return the command that gives an order to the ssh process of this rank, such as -O forward."""
         return self._ssh.call(self.host, "-S", str(self._control), *words)
+
+    def _command(self, remote: str, opens: Path | None = None) -> list[str]:
+        return self._ssh.command(self.host, remote, opens=opens, uses=self._shared.socket if self._shared else None)
 
     def send(self, line: bytes) -> None:
         """Send a line to the rank; drops the line if the rank is gone or does not read."""
@@ -186,16 +157,15 @@ class RemoteRank:
             remote = f"kill -KILL {supervisor:d} -{group:d}"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(
-                    self._ssh.command(self.host, remote),
+                    self._command(remote),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     timeout=_KILLING,
                     check=False,
                 )
-        if self._process and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # with its child processes, in case ssh is a script
+        if self._process:
+            kill_ssh(self._process)
 
     def _hear(self, output: IO[bytes]) -> None:
         here = False
@@ -208,14 +178,14 @@ class RemoteRank:
                 if not isinstance(message, dict):
                     raise ValueError
             except ValueError:  # for example, output of the login shell
-                if text := _printable(line):
+                if text := printable_text(line):
                     self._events.put((self, "log", text))
                 continue
             self._events.put((self, "told", message))
 
     def _log(self, errors: IO[bytes]) -> None:
         while line := errors.readline(LONGEST):
-            if text := _printable(line):
+            if text := printable_text(line):
                 self.last_words = text
                 self._events.put((self, "log", text))
 
@@ -224,7 +194,9 @@ class RemoteRank:
         open."""
         self.code = process.wait()
         for thread in readers:
-            thread.join(_LAST_WORDS)
+            thread.join(LAST_WORDS)
+        if self.code == _LOST and self._shared and not self.last_words:
+            self.last_words = self._shared.wait_for_last_words()
         self._events.put((self, "gone", None))
 
 
@@ -249,8 +221,3 @@ def _quoted(path: str) -> str:
     if not re.fullmatch(r"~[\w.-]*", home, re.ASCII):
         return shlex.quote(path)
     return f"{home}{slash}{shlex.quote(rest) if rest else ''}"
-
-
-def _printable(line: bytes) -> str:
-    text = line.decode(errors="replace").rstrip()
-    return "".join(letter if letter.isprintable() or letter == "\t" else " " for letter in text)
