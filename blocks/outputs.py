@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from blocks.files import (
     disk_errors,
@@ -60,6 +61,13 @@ def publish_output(path: Path) -> Iterator[Path]:
                 return
             with disk_errors(path), path.open("wb") as pipe:
                 shutil.copyfileobj(made, pipe)
+
+
+@contextmanager
+def publish_text(path: Path) -> Iterator[TextIO]:
+    """Publish a text file, like `publish_output`; yields the file, which keeps line ends as they are written."""
+    with publish_output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 @contextmanager

@@ -103,9 +103,21 @@ def train(
         If training stopped with everything saved (``max_time``, or Ctrl-C, which stops all ranks).
     """
     words = ["train", *model.split(), str(data), str(run), *_words(options)]
-    places = _places(client, addresses)
+    return _train_with_restarts(client, words, str(run), _places(client, addresses), restarts, patience, callback)
+
+
+def _train_with_restarts(
+    client: Any,
+    words: list[str],
+    run: str,
+    places: list[DaskRankPlacement],
+    restarts: int,
+    patience: float,
+    callback: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]:
+    """Run a command on the workers, again after a loss, and return the result of rank 0."""
     for restart in range(restarts + 1):
-        attempt = _RanksStart(client, words, str(run), places, patience, callback)
+        attempt = _RanksStart(client, words, run, places, patience, callback)
         ended = attempt.follow()
         if isinstance(ended, dict):
             return ended
@@ -166,7 +178,7 @@ def _replaced(client: Any, places: Sequence[DaskRankPlacement]) -> list[DaskRank
         if time.monotonic() > until:
             raise WorkFailed(
                 f"the cluster has {len(alive)} workers, but the run has {len(places)} ranks",
-                "Start {len(places)} workers, then call ooc.dask.train again with resume=True.",
+                f"Start {len(places)} workers, then call ooc.dask.train again with resume=True.",
             )
         time.sleep(_GLANCE)
     free = [place for place in alive if place not in places]

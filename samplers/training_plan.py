@@ -59,13 +59,11 @@ def plan_lda(
         raise RequestError(
             "ooc plan cannot estimate --sampler splash yet", "Measure one iteration of `ooc train lda` instead."
         )
-    options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
     available = memory.available_memory()
-    budget = memory_bytes or int(MEMORY_SHARE * available)
-    specs = [_spec(name, options, given, dataset, on_ring=on_ring) for name in names]
-    name, spec, program, plan = _first_that_fits(names, specs, dataset, workers, budget)
+    specs = {name: _spec(name, topics, given, dataset, on_ring=on_ring) for name in names}
+    name, program, plan = _first_that_fits(specs, dataset, workers, memory_bytes or int(MEMORY_SHARE * available))
     cache = max(available - plan.bytes, 0) if dataset.identity else 0
-    assumed = MeasuredSpeeds(speed or tokens_per_s(dataset, spec), disk or float("inf"), network)
+    assumed = MeasuredSpeeds(speed or tokens_per_s(dataset, specs[name]), disk or float("inf"), network)
     found = forecast(dataset, program, plan, assumed, machines=machines, cache=cache)
     if disk is None and found.disk_bytes:
         assumed = assumed._replace(disk=measure_disk(directory).both)
@@ -96,24 +94,26 @@ def plan_lda(
     }
 
 
-def _spec(name: str, options: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
-    begun = initial_topics(name, options["topics"], dataset.vocabulary_size, given, on_ring=on_ring)
+def _spec(name: str, topics: int, given: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
+    options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
+    begun = initial_topics(name, topics, dataset.vocabulary_size, given, on_ring=on_ring)
     return sampler_spec(name, options, begun, on_ring=on_ring)
 
 
 def _first_that_fits(
-    names: list[str], specs: list[ProgramSpec], dataset: Dataset, workers: int, budget: int
-) -> tuple[str, ProgramSpec, StaticProgram, MemoryPlan]:
+    specs: dict[str, ProgramSpec], dataset: Dataset, workers: int, budget: int
+) -> tuple[str, StaticProgram, MemoryPlan]:
     """Return the first sampler that fits within the memory limit.
 
     Raises RequestError if none does.
     """
-    for name, spec in zip(names, specs, strict=True):
+    *_, last = specs
+    for name, spec in specs.items():
         program = spec.build(dataset)
         try:
-            return name, spec, program, make_plan(dataset, program, workers, budget)
+            return name, program, make_plan(dataset, program, workers, budget)
         except RequestError:
-            if name == names[-1]:
+            if name == last:
                 raise
     raise AssertionError("there is a sampler")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.outputs import publish_output
+from blocks.outputs import publish_text
 
 LEFT_OUT = "left-out.npz"  # name of the file that says which documents to leave out
 _LEAST = 0.5  # similarity that can be asked for
@@ -52,7 +52,7 @@ def duplicates_path(out: str) -> str:
 
 def write_list(rows: list[list[Any]], path: Path) -> None:
     """Publish the rows of `blocks.corpus.duplicate_search.DuplicateSearch.listed` as CSV."""
-    with publish_output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_text(path) as file:
         writer = csv.writer(file)
         writer.writerow(_HEADER)
         writer.writerows(rows)

@@ -11,6 +11,13 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of, size_text
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note, print_json, print_line, progress_bar
+from ooc.cli.design_options import (
+    DesignBlockOptions,
+    GenotypesOptions,
+    ReusedColumnsOptions,
+    SvmlightOptions,
+    TargetFileOptions,
+)
 from ooc.cli.options import options, parameter, takes
 
 INPUTS = parameter(
@@ -29,7 +36,7 @@ OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new 
 @takes(
     INPUTS,
     OUT,
-    options(groups.ReusedColumnsOptions, groups.SvmlightOptions, groups.DesignBlockOptions, groups.DatasetOptions),
+    options(ReusedColumnsOptions, SvmlightOptions, DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def svmlight(**given: Any) -> None:
@@ -66,7 +73,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}", started, as_json)
 
 
-@takes(INPUT, OUT, options(groups.TargetFileOptions, groups.DesignBlockOptions, groups.DatasetOptions), JSON)
+@takes(INPUT, OUT, options(TargetFileOptions, DesignBlockOptions, groups.DatasetOptions), JSON)
 def mtx(**given: Any) -> None:
     """Ingest a MatrixMarket file as a design matrix.
 
@@ -81,7 +88,7 @@ def mtx(**given: Any) -> None:
         Annotated[str, typer.Argument(help="File of scipy.sparse.save_npz, or of numpy.savez with a dense array X.")],
     ),
     OUT,
-    options(groups.TargetFileOptions, groups.DesignBlockOptions, groups.DatasetOptions),
+    options(TargetFileOptions, DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def npz(**given: Any) -> None:
@@ -99,7 +106,7 @@ def npz(**given: Any) -> None:
         "input", Annotated[str, typer.Argument(help="The .bed file; its .bim and .fam files must be beside it.")]
     ),
     OUT,
-    options(groups.TargetFileOptions, groups.GenotypesOptions, groups.DesignBlockOptions, groups.DatasetOptions),
+    options(TargetFileOptions, GenotypesOptions, DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def plink(**given: Any) -> None:

@@ -18,6 +18,21 @@ Where = Annotated[
         help="Condition on the columns of the documents, such as 'year(date) > 2015 and category == \"cs.LG\"'.",
     ),
 ]
+By = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column to group the documents by, or year(COLUMN), quarter(COLUMN), month(COLUMN), decade(COLUMN).",
+    ),
+]
+Regress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TERMS",
+        help="Instead of groups: regress the shares of topics on these terms, such as 'category + year(date)'; "
+        "factor(TERM) for numbers that are categories.",
+    ),
+]
 
 
 def documents(
@@ -47,21 +62,8 @@ def documents(
 
 def compare(
     run: RunPath,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column to group the documents by, or year(COLUMN), quarter(COLUMN), month(COLUMN), decade(COLUMN).",
-        ),
-    ] = None,
-    regress: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TERMS",
-            help="Instead of groups: regress the shares of topics on these terms, such as 'category + year(date)'; "
-            "factor(TERM) for numbers that are categories.",
-        ),
-    ] = None,
+    by: By = None,
+    regress: Regress = None,
     where: Where = None,
     topic: Annotated[
         list[int] | None, typer.Option(min=0, metavar="N", help="Show only this topic; can be repeated.")
@@ -88,7 +90,7 @@ def compare(
     ooc compare run --regress 'category + year(date)'
     """
     from blocks.errors import RequestError
-    from blocks.outputs import publish_output, require_free
+    from blocks.outputs import publish_text, require_free
     from samplers.models import open_model
     from samplers.topics import group_comparison as groups
     from samplers.topics import topic_regression as effects
@@ -107,7 +109,7 @@ def compare(
         found = effects.training_regression(model, regress or "", where, level, data)
         write, describe, table = effects.write_effects, effects.described_effects, effects.effects_table  # type: ignore[assignment]
     if csv:
-        with publish_output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        with publish_text(csv) as file:
             write(model, found, file)
     told = describe(model, found, topic, largest)
     print_json(told) if json else show(table(told))

@@ -5,65 +5,45 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blocks import stderr
-from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli.console import Json, Overwrite, note, print_json, print_line
-from samplers.options import Option, Options
 
 if TYPE_CHECKING:
     import numpy as np
 
     from blocks.ratings.matrix import Matrix
     from samplers.factorization.model import FactorModel
-    from samplers.factorization.ranking_metrics import RankingMetricsComparison
     from samplers.factorization.recommendation import UserBatch
     from samplers.factorization.top_items import TopItems
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
 Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each user or item.")]
-_ERRORS = {  # output formats, by whether the data are explicit ratings
-    True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
-    False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
-}
 Items = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Recommend only the items in this file, one name per line [default: all]."),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankingMetricOptions(Options):
-    """Options of `ooc evaluate` for metrics of recommendations."""
-
-    ranking: Annotated[
-        int | None,
-        Option(
-            "Factorization: also compare the N best items for each user with the held-out ratings: precision, recall, "
-            "MAP, NDCG and coverage.",
-            metavar="N",
-            least=1,
-        ),
-    ] = None
-    threshold: Annotated[
-        float | None,
-        Option(
-            "With --ranking: lowest held-out rating of a relevant item [default: all are relevant].", metavar="RATING"
-        ),
-    ] = None
-    data: Annotated[
-        Path | None,
-        Option(
-            "With --ranking: path of the training ratings, if they were moved or the run was trained on their shards.",
-            metavar="DATASET",
-        ),
-    ] = None
+NewRatings = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Recommend to users who joined after the training: file of their ratings, or dataset ingested with "
+        "--items-from.",
+    ),
+]
+TrainingRatings = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DATASET",
+        help="With --exclude-seen: path of the training ratings, if they were moved or the run was trained on their "
+        "shards.",
+    ),
+]
 
 
 def recommend(
@@ -77,22 +57,8 @@ def recommend(
         bool, typer.Option("--exclude-seen", help="Leave out items that the user has rated.")
     ] = False,
     items: Items = None,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Recommend to users who joined after the training: file of their ratings, or dataset ingested with "
-            "--items-from.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATASET",
-            help="With --exclude-seen: path of the training ratings, if they were moved or the run was trained on "
-            "their shards.",
-        ),
-    ] = None,
+    ratings: NewRatings = None,
+    data: TrainingRatings = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File to write, .csv or .parquet, instead of lines on standard output."),
@@ -153,37 +119,6 @@ def similar_items(
     best = (each for _, some in choose(model, places, top) for each in some.lists())
     _tell(names, best, model.columns.names, as_json=json)
     sys.exit(1 if item and len(names) < len(item) else 0)
-
-
-def evaluate_factors(
-    model: FactorModel, run: Path, held_out: Matrix, ranking: RankingMetricOptions, *, as_json: bool
-) -> None:
-    """Print the errors of predictions and, with `--ranking`, metrics of recommendations."""
-    from samplers.factorization.ranking_metrics import rank_held_out
-    from samplers.factorization.rating_errors import evaluate_ratings
-
-    top, threshold = ranking.ranking, ranking.threshold
-    if top is None and (threshold is not None or ranking.data):
-        option = "data" if threshold is None else "threshold"
-        raise RequestError(f"--{option} can only be used with --ranking", f"Add --ranking N, or leave --{option} out.")
-    errors = evaluate_ratings(model, held_out)
-    ranked = top and rank_held_out(model, training_ratings(model, run, ranking.data), held_out, top, threshold)
-    if as_json:
-        print_json(errors | ({"ranking": ranked} if ranked else {}))
-        return
-    print(_ERRORS["rmse" in errors].format(**errors))
-    if ranked:
-        print("\n".join(_table(ranked)))
-
-
-def _table(ranked: RankingMetricsComparison) -> Iterator[str]:
-    """Yield the lines of a table of metrics."""
-    top = ranked["top"]
-    heads = [f"precision@{top}", f"recall@{top}", f"MAP@{top}", f"NDCG@{top}", "coverage"]
-    yield f"{count_of(ranked['users'], 'user')}:".ljust(16) + "".join(f"{head:>14}" for head in heads)
-    for name, found in (("model", ranked["model"]), ("most rated items", ranked["popularity"])):
-        *means, covered = (found[key] for key in ("precision", "recall", "map", "ndcg", "coverage"))
-        yield f"{name:<16}" + "".join(f"{mean:>14.4f}" for mean in means) + f"{covered:>14.1%}"
 
 
 def training_ratings(model: FactorModel, run: Path, data: Path | None) -> Matrix:

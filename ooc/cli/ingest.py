@@ -18,6 +18,7 @@ from ooc.cli import design
 from ooc.cli import ingest_options as groups
 from ooc.cli.command import is_overruled
 from ooc.cli.console import JSON, note
+from ooc.cli.design_options import CsvDesignOptions, DesignBlockOptions, ReusedColumnsOptions
 from ooc.cli.ingest_ratings import ingest_ratings
 from ooc.cli.new_datasets import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
 from ooc.cli.options import on_ring, options, parameter, takes
@@ -101,7 +102,7 @@ def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     _ingest("jsonl", given, context)
 
 
-_NUMBERS = (groups.CsvDesignOptions, groups.ReusedColumnsOptions, groups.DesignBlockOptions)
+_NUMBERS = (CsvDesignOptions, ReusedColumnsOptions, DesignBlockOptions)
 _TABLE = (
     groups.TextColumnsOptions,
     groups.DelimitedTableOptions,

@@ -83,16 +83,7 @@ def launch(
         raise RequestError(f"--patience must be from 1 to 3600 seconds, got {patience:g}")
     places = read_hosts(hosts)
     chosen = choose(command, len(places))
-    if restarts and chosen.ingests:
-        raise RequestError(
-            "--restarts can only be used to train",
-            "Omit --restarts; a failed ingestion must be started again by hand.",
-        )
-    if tunnel and ports:
-        raise RequestError(
-            "--tunnel and --ports are mutually exclusive",
-            "Omit --ports: with --tunnel, only the port of ssh has to be open.",
-        )
+    _check_combinations(context.params, ingests=chosen.ingests)
     if insecure:
         stderr.print_warning(
             "--insecure: the connections between ranks are not encrypted, and others on the network can read them"
@@ -114,6 +105,23 @@ def launch(
             debug=bool(context.find_root().params.get("debug")),
         )
     )
+
+
+def _check_combinations(options: dict[str, Any], *, ingests: bool) -> None:
+    """Raise RequestError for options that cannot be used together, or not with the command.
+
+    ingests: whether the command ingests.
+    """
+    if options["restarts"] and ingests:
+        raise RequestError(
+            "--restarts can only be used to train",
+            "Omit --restarts; a failed ingestion must be started again by hand.",
+        )
+    if options["tunnel"] and options["ports"]:
+        raise RequestError(
+            "--tunnel and --ports are mutually exclusive",
+            "Omit --ports: with --tunnel, only the port of ssh has to be open.",
+        )
 
 
 def _arguments(name: str, rest: Sequence[str]) -> list[str]:

@@ -103,7 +103,7 @@ def predict(
 
 def _of_regression(model: object, data: Path, out: Path, level: str | None, *, as_json: bool) -> None:
     from blocks.design.design import Design
-    from blocks.outputs import publish_output
+    from blocks.outputs import publish_text
     from samplers.regression.model import RegressionModel
     from samplers.regression.path.cross_validation import RULES
     from samplers.regression.predictions import check_columns, write_predictions
@@ -112,7 +112,7 @@ def _of_regression(model: object, data: Path, out: Path, level: str | None, *, a
     coefficients = model.coefficients(_lambda(level) if level is not None and level not in RULES else level)
     design = Design(data)
     check_columns(model, design)
-    with publish_output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_text(out) as file:
         write_predictions(model, coefficients, design, file)
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.lam})
@@ -134,18 +134,14 @@ def _lambda(given: str) -> float:
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
-    from blocks.outputs import publish_output, scratch_for
+    from blocks.outputs import publish_text, scratch_for
     from blocks.samples.samples import Samples
     from samplers.regression.softmax.model import SoftmaxModel
     from samplers.regression.softmax.predictions import write_classes
 
     assert isinstance(model, SoftmaxModel)
     samples = Samples(data)
-    with (
-        scratch_for(out) as scratch,
-        publish_output(out) as beside,
-        beside.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with scratch_for(out) as scratch, publish_text(out) as file:
         write_classes(model, samples, file, scratch)
     if as_json:
         print_json({"path": str(out), "predictions": samples.rows})
@@ -154,13 +150,13 @@ def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
 
 
 def _of_pairs(run: Path, data: str, out: Path, chosen: dict[str, str | None], *, as_json: bool) -> None:
-    from blocks.outputs import publish_output
+    from blocks.outputs import publish_text
     from blocks.ratings.formats import RatingsFormatOptions
     from samplers.factorization.predictions import predict_file
     from samplers.models import open_factors
 
     factors = open_factors(run)
-    with publish_output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_text(out) as file:
         user, item = chosen["user_column"], chosen["item_column"]
         written = RatingsFormatOptions(chosen["delimiter"], chosen["quote"], user=user, item=item, rating="none")
         pairs = predict_file(factors, data, file, written, chosen["encoding"])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocks.errors import RequestError
 from blocks.plurals import count_of, size_text
 from ooc.cli import console
-from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, print_line, show
-from ooc.cli.factors import RankingMetricOptions, evaluate_factors
-from ooc.cli.options import options, parameter, read, takes
+from ooc.cli.console import Json, Overwrite, Workers, note, print_json, print_line
+
+if TYPE_CHECKING:
+    pass
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
 
@@ -35,45 +36,59 @@ Batch = Annotated[
         "training (new).",
     ),
 ]
+TopDocuments = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Number of documents with the largest shares to show for each topic, with their texts if `ooc ingest "
+        "--keep text` kept them.",
+    ),
+]
+Ranking = Annotated[
+    str,
+    typer.Option(
+        "--rank-words-by",
+        metavar="probability|frex|lift|c-tf-idf",
+        help="Ranking of the words: probability in the topic; lift, the probability relative to that in all tokens; "
+        "frex, the harmonic mean of the ranks of probability and exclusivity; c-tf-idf, the probability times the "
+        "logarithm of the word's rarity, as in BERTopic.",
+    ),
+]
+Since = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Compare each topic with the topic of the same number in this earlier run, such as that of `ooc train lda "
+        "--from`: Hellinger distance, and words whose shares rose and fell most.",
+    ),
+]
+Likelihood = Annotated[
+    bool,
+    typer.Option("--log-likelihood", help="Also write the log-likelihood of each document's tokens under its mixture."),
+]
+Assignments = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Also write a table of the most probable topic of each word of each document: .csv, .jsonl or .parquet.",
+    ),
+]
 
 
 def topics(
     run: RunPath,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of words to show for each topic.")] = 10,
-    documents: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Number of documents with the largest shares to show for each topic, with their texts if `ooc "
-            "ingest --keep text` kept them.",
-        ),
-    ] = 0,
+    documents: TopDocuments = 0,
     largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
-    ranking: Annotated[
-        str,
-        typer.Option(
-            "--rank-words-by",
-            metavar="probability|frex|lift|c-tf-idf",
-            help="Ranking of the words: probability in the topic; lift, the probability relative to that in all "
-            "tokens; frex, the harmonic mean of the ranks of probability and exclusivity; c-tf-idf, the probability "
-            "times the logarithm of the word's rarity, as in BERTopic.",
-        ),
-    ] = "probability",
+    ranking: Ranking = "probability",
     correlated: Annotated[
         int,
         typer.Option(
             min=0, metavar="N", help="Number of topics with the largest correlations over documents to show for each."
         ),
     ] = 0,
-    since: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Compare each topic with the topic of the same number in this earlier run, such as that of `ooc train "
-            "lda --from`: Hellinger distance, and words whose shares rose and fell most.",
-        ),
-    ] = None,
+    since: Since = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write the topics to this CSV file, instead of printing them.")
     ] = None,
@@ -87,7 +102,7 @@ def topics(
 
     ooc topics run --rank-words-by frex --csv topics.csv
     """
-    from blocks.outputs import publish_output, require_free
+    from blocks.outputs import publish_text, require_free
     from samplers.models import open_model
     from samplers.topics.results import describe_topics, topics_table, write_topics
     from samplers.topics.topic_documents import add_texts
@@ -101,7 +116,7 @@ def topics(
     if documents or data:
         add_texts(model, described, data)
     if csv:
-        with publish_output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        with publish_text(csv) as file:
             write_topics(described, file)
         print_line(f"{csv}: {count_of(len(described), 'topic')}")
     if json or not csv:
@@ -120,20 +135,8 @@ def infer(
     batch: Batch = None,
     top: Top = None,
     spread: Spread = False,
-    likelihood: Annotated[
-        bool,
-        typer.Option(
-            "--log-likelihood", help="Also write the log-likelihood of each document's tokens under its mixture."
-        ),
-    ] = False,
-    assignments: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Also write a table of the most probable topic of each word of each document: .csv, .jsonl or "
-            ".parquet.",
-        ),
-    ] = None,
+    likelihood: Likelihood = False,
+    assignments: Assignments = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -207,126 +210,6 @@ def _tell_inferred(out: Path, facts: dict[str, Any], *, as_json: bool) -> None:
     empty = f" ({count_of(facts['empty_documents'], 'document')} empty)" if facts["empty_documents"] else ""
     held = f"{count_of(facts['documents'], 'document')}, {count_of(facts['tokens'], 'token')}{empty}"
     print_line(f"{out}: topic mixtures of {held}{f'; left out {counted}' if counted else ''}")
-
-
-@takes(
-    parameter("run", RunPath),
-    parameter(
-        "held_out",
-        Annotated[
-            Path, typer.Argument(help="Held-out data, ingested with --vocab-from, --names-from or --columns-from.")
-        ],
-    ),
-    parameter(
-        "metrics",
-        Annotated[
-            str,
-            typer.Option(
-                metavar="LIST",
-                help="Metrics of a topic model, separated by commas: completion, left-to-right, npmi, c_v, diversity.",
-            ),
-        ],
-        "completion",
-    ),
-    parameter(
-        "particles",
-        Annotated[int, typer.Option(metavar="N", help="Number of particles of the left-to-right estimator.")],
-        20,
-    ),
-    parameter(
-        "top",
-        Annotated[int, typer.Option(metavar="N", help="Number of words of each topic for npmi, c_v and diversity.")],
-        10,
-    ),
-    parameter(
-        "seed",
-        Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of completion and left-to-right.")],
-        0,
-    ),
-    parameter(
-        "documents",
-        Annotated[
-            Path | None,
-            typer.Option(
-                metavar="PATH",
-                help="Write completion and left-to-right of each document to this .csv, .jsonl, .parquet or .npz file.",
-            ),
-        ],
-        None,
-    ),
-    options(RankingMetricOptions),
-    parameter("workers", Workers, None),
-    parameter("overwrite", Overwrite, False),
-    JSON,
-)
-def evaluate(
-    run: Path,
-    held_out: Path,
-    metrics: str,
-    particles: int,
-    top: int,
-    seed: int,
-    documents: Path | None,
-    workers: int | None,
-    *,
-    overwrite: bool,
-    json: bool,
-    **of_ranking: Any,
-) -> None:
-    """Evaluate a model on held-out data.
-
-    Topic model: held-out likelihood (completion, left-to-right), coherence (npmi, c_v) and diversity. Factorization:
-    RMSE and mean absolute error or, for implicit feedback, the expected percentile rank; with --ranking also metrics of
-    the recommended items. Regression and classifier: prediction error of y.
-
-    Examples: ooc evaluate run held-out --metrics completion,npmi
-
-    ooc evaluate run held-out-ratings --ranking 10
-    """
-    from blocks.control_groups import core_count
-    from blocks.corpus.dataset import Dataset
-    from blocks.design.design import Design
-    from blocks.ratings.matrix import Matrix
-    from blocks.samples.samples import Samples
-    from samplers.factorization.model import FactorModel
-    from samplers.models import open_any_model
-    from samplers.regression.model import RegressionModel
-    from samplers.regression.predictions import evaluate_regression
-    from samplers.regression.softmax.model import SoftmaxModel
-    from samplers.regression.softmax.predictions import evaluate_softmax
-    from samplers.topics.metrics import TopicMetricsRequest, evaluate_documents, evaluate_metrics, lines, parse_metrics
-    from samplers.topics.model import SavedTopicModel
-
-    model = open_any_model(run)
-    ranking = read(RankingMetricOptions, of_ranking)
-    if documents and not isinstance(model, SavedTopicModel):
-        raise RequestError("--documents can only be used for topic models", "Omit --documents.")
-    if isinstance(model, FactorModel):
-        evaluate_factors(model, run, Matrix(held_out), ranking, as_json=json)
-        return
-    for option, value in vars(ranking).items():
-        if value is not None:
-            raise RequestError(
-                f"--{option} can only be used for runs of `ooc train mf`, and {run} is not one",
-                f"Leave --{option} out.",
-            )
-    if isinstance(model, RegressionModel):
-        found = evaluate_regression(model, model.coefficients(), Design(held_out))
-        print_json(found) if json else print(", ".join(f"{name} {value:.6g}" for name, value in found.items()))
-        return
-    if isinstance(model, SoftmaxModel):
-        classes = evaluate_softmax(model, Samples(held_out))
-        print_json(classes) if json else print(
-            "{samples:,} samples: error {error:.4f}, loss {loss:.6g}".format(**classes)
-        )
-        return
-    request = TopicMetricsRequest(parse_metrics(metrics), seed, particles, top, console.quiet)
-    how: dict[str, Any] = {"workers": workers or core_count()}
-    if documents:
-        found = evaluate_documents(model, Dataset(held_out), request, documents, overwrite=overwrite, **how)
-    else:
-        found = evaluate_metrics(model, Dataset(held_out), request, **how)
-    print_json(found) if json else show("\n".join(lines(found)))
 
 
 def export(

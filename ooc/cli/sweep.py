@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ooc.cli import console
 from ooc.cli.console import Json, Workers, note, print_json
 
+if TYPE_CHECKING:
+    from blocks.corpus.dataset import Dataset
+
 _RUN = re.compile(r"topics-([1-9][0-9]{0,8})-seed-(0|[1-9][0-9]{0,8})")
+
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Plot to write: .png, .svg or .pdf; an existing one is replaced."),
+]
 
 
 def sweep(
@@ -31,10 +39,7 @@ def sweep(
         ),
     ] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory limit of each training.")] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Plot to write: .png, .svg or .pdf; an existing one is replaced."),
-    ] = None,
+    plot: Plot = None,
     workers: Workers = None,
     json: Json = False,
 ) -> None:
@@ -52,31 +57,24 @@ def sweep(
     from blocks.control_groups import core_count
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.held_out import held_out_dataset
-    from blocks.outputs import publish_output
+    from blocks.outputs import publish_output, publish_text
     from ooc.runs.curves import check_plot
-    from ooc.runs.run import Run
-    from samplers.topics.sweep import advice, evaluated_once, plot_sweep, summary, sweep_table, write_sweep
+    from samplers.topics.sweep import advice, plot_sweep, sweep_table, write_sweep
 
-    numbers = _numbers(topics)
+    numbers, corpus = _numbers(topics), Dataset(data)
     if plot:
         check_plot(plot)
-    corpus = Dataset(data)
     held = Dataset(held_out) if held_out else held_out_dataset(corpus)
     _make_directory(out)
-    more = [*(("--memory", memory) if memory else ()), *(("--workers", str(workers)) if workers else ())]
+    more = ["--iterations", str(iterations), *(("--memory", memory) if memory else ())]
+    more += ["--workers", str(workers)] if workers else []
     for number, seed in product(numbers, range(seeds)):
         run = out / f"topics-{number}-seed-{seed}"
         if not _is_trained(run, corpus.identity, iterations):
-            note(f"training {run}")
-            _train(data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more])
-    rows = []
-    for number, runs in _trained_runs(out, corpus.identity, iterations).items():
-        found: list[dict[str, Any]] = []
-        for run in runs:
-            each = evaluated_once(run, out / "evaluations", corpus, held, workers or core_count(), quiet=console.quiet)
-            found.append(each | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
-        rows.append(summary(number, found))
-    with publish_output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
+            _train(data, run, ["--topics", str(number), "--seed", str(seed), *more])
+    trained = _trained_runs(out, corpus.identity, iterations)
+    rows = _evaluated(trained, out / "evaluations", corpus, held, workers or core_count())
+    with publish_text(out / "sweep.csv") as file:
         write_sweep(rows, file)
     if plot:
         with publish_output(plot) as beside:
@@ -138,6 +136,28 @@ def _trained_runs(out: Path, identity: str, iterations: int) -> dict[int, list[P
     return {number: [path for _, path in sorted(runs[number])] for number in sorted(runs)}
 
 
+def _evaluated(
+    trained: dict[int, list[Path]], kept: Path, corpus: Dataset, held_out: Dataset | None, workers: int
+) -> list[dict[str, Any]]:
+    """Return a row of sweep.csv for each number of topics.
+
+    trained: runs by number of topics.
+    kept: directory of the evaluations of runs, each of which is done once.
+    """
+    from ooc.runs.run import Run
+    from samplers.topics.sweep import evaluated_once, summary
+
+    rows = []
+    for number, runs in trained.items():
+        found = [
+            evaluated_once(run, kept, corpus, held_out, workers, quiet=console.quiet)
+            | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]}
+            for run in runs
+        ]
+        rows.append(summary(number, found))
+    return rows
+
+
 def _train(data: Path, run: Path, options: list[str]) -> None:
     """Start or continue a run, like `ooc train lda --resume`.
 
@@ -146,6 +166,7 @@ def _train(data: Path, run: Path, options: list[str]) -> None:
     from blocks.errors import Interrupted, RequestError, WorkFailed
     from ooc.launch.supervised_command import run_supervised
 
+    note(f"training {run}")
     command = ["train", "lda", str(data), str(run), "--resume", "--quiet", *options]
     code = run_supervised(command, stdout=subprocess.DEVNULL)
     remedy = "See the message above; run the same command again to continue the sweep."

@@ -68,11 +68,7 @@ def train(
     staleness = _staleness(options)
     earlier = choose_earlier(options, ring)
     priors = _priors(options, earlier)
-    check_chains(
-        options.chains, options.iterations, options.evaluate_every, stop_when_converged=options.stop_when_converged
-    )
-    if options.stop_when_converged:
-        check_convergence(options.iterations, options.evaluate_every)
+    _check_evaluations(options)
     if resources.on_node:
         node_directory()
     dataset = Dataset(data)
@@ -113,6 +109,15 @@ def train(
 
 
 train_lda = by_keywords(train, LdaOptions)
+
+
+def _check_evaluations(options: LdaOptions) -> None:
+    """Raise RequestError if several chains, or the test for convergence, need evaluations that are not made."""
+    check_chains(
+        options.chains, options.iterations, options.evaluate_every, stop_when_converged=options.stop_when_converged
+    )
+    if options.stop_when_converged:
+        check_convergence(options.iterations, options.evaluate_every)
 
 
 def _priors(options: LdaOptions, earlier: EarlierModel | None) -> dict[str, Any]:

@@ -71,10 +71,9 @@ def plan_regression(
     read = round(passes * design.data_bytes)
     speed = speed or entries_per_s(design)
     solved = length * program.regressions * _VISITS * largest / 2 / speed / at_once
-    from_disk = design.data_bytes > max(memory.available_memory() - plan.held, 0)
-    disk = (disk or measure_disk(design.path.parent).reading) if from_disk else None
-    looking = passes * cells / speed / plan.workers
-    reading = read / disk if disk else 0.0
+    is_cached = design.data_bytes <= max(memory.available_memory() - plan.held, 0)
+    disk = None if is_cached else disk or measure_disk(design.path.parent).reading
+    looking, reading = passes * cells / speed / plan.workers, read / disk if disk else 0.0
     return {
         "rows": design.rows,
         "columns": design.columns,
