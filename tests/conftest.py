@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Ooc
+from commands import INGEST, Ooc, run_all
 from fork_server import SELDOM, nursery, started, will_do
 from hypothesis import settings
+from make_old_files import write_inputs
 from tqdm import tqdm
 
 from blocks import Dataset, workers
@@ -156,6 +157,17 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]
         return directory
 
     return made
+
+
+@pytest.fixture(scope="session")
+def datasets(made_once: Callable[[str, Callable[[Path], None]], Path], ooc_in: Callable[[Path], Ooc]) -> Path:
+    """Return a directory with a tiny dataset of each kind; tests do not change it."""
+
+    def make(directory: Path) -> None:
+        write_inputs(directory)
+        run_all(ooc_in(directory), INGEST)
+
+    return made_once("datasets", make)
 
 
 @pytest.fixture

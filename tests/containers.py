@@ -8,10 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from commands import Ooc, run_all
 
 from blocks.kernel_cache import CACHE
 
@@ -129,6 +131,27 @@ class Container(NamedTuple):
         data.mkdir()
         os.chown(data, USER, USER)
         return data
+
+
+def container_with_kernels(
+    factory: pytest.TempPathFactory,
+    ooc_in: Callable[[Path], Ooc],
+    texts: dict[str, str],
+    commands: list[str],
+    place: str = ".",
+) -> Container:
+    """Create a container with files in /data and the kernels of some commands, which run on this machine first.
+
+    place: directory of the commands, relative to that of the files.
+    """
+    container, outside = new_container(factory.mktemp("root")), factory.mktemp("outside")
+    for directory in (outside, container.make_data()):
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+    (outside / place).mkdir(exist_ok=True)
+    run_all(ooc_in(outside / place), commands)
+    container.add_kernels()
+    return container
 
 
 def new_container(directory: Path) -> Container:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import Ooc
+from commands import Ooc, run_all
 from corpora import tree
 from text_files import write_texts
 
@@ -55,9 +55,7 @@ def test_a_training_and_what_goes_on_from_it_have_the_generation_that_it_began_w
         done = ooc("verify", "beside")
         assert done.returncode == 0, done.stderr
         assert "beside is being trained; verifying its last saved state" in done.stderr
-        for command in ("verify corpus", "clean corpus", "info corpus"):
-            done = ooc(*command.split())
-            assert done.returncode == 0, done.stderr
+        run_all(ooc, ("verify corpus", "clean corpus", "info corpus"))
     assert tree(place / "beside" / "model") == tree(place / "alone" / "model")
     assert ooc("verify", "beside").returncode == 0
     assert ooc("resume", "beside", "--iterations", 610).returncode == 0

@@ -90,22 +90,9 @@ def test_resume_goes_on_to_the_same_bits(corpus: Path, tmp_path: Path, ooc: Ooc)
 
 def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path: Path) -> None:
     """SIGINT once iterations are done: exit code 130, the command to resume; then resume ends it."""
-    command = [
-        sys.executable,
-        "-m",
-        "ooc",
-        "train",
-        "lda",
-        "corpus",
-        "run",
-        "--topics",
-        "3",
-        "--iterations",
-        "1000000",
-        "--workers",
-        "1",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    command = "train lda corpus run --topics 3 --iterations 1000000 --workers 1"
+    words = [sys.executable, "-m", "ooc", *command.split()]
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 100
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from containers import KERNELS, ROOT, SHIMS, USER, Container, new_container
+from containers import KERNELS, ROOT, SHIMS, USER, Container, container_with_kernels, new_container
 from corpora import tree
 
 TEXTS = "apple pear plum apple pear plum\nball goal team ball goal team\n" * 20
@@ -43,16 +43,8 @@ DOCKERFILE = ROOT / "examples" / "pipelines" / "Dockerfile"
 
 @pytest.fixture(scope="module")
 def with_kernels(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Container:  # type: ignore[no-untyped-def]
-    """A container with the kernels that `COMMANDS` need, which ran on this machine first."""
-    container = new_container(tmp_path_factory.mktemp("root"))
-    outside = tmp_path_factory.mktemp("outside")
-    for directory in (outside, container.make_data()):
-        (directory / "texts.txt").write_text(TEXTS)
-    for command in COMMANDS:
-        done = ooc_in(outside)(*command.split())
-        assert done.returncode == 0, (command, done.stderr)
-    container.add_kernels()
-    return container
+    """A container with the kernels that `COMMANDS` need."""
+    return container_with_kernels(tmp_path_factory, ooc_in, {"texts.txt": TEXTS}, COMMANDS)
 
 
 @pytest.fixture

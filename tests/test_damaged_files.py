@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from commands import Ooc
+from commands import Ooc, run_all
 from corpora import tree
 from long_mark import long_but
 from make_old_files import write_inputs
@@ -45,9 +45,7 @@ def made(made_once, ooc_in) -> Path:
 
     def make(directory: Path) -> None:
         write_inputs(directory)
-        for command in MADE.values():
-            done = ooc_in(directory)(*command.split())
-            assert done.returncode == 0, done.stderr
+        run_all(ooc_in(directory), MADE.values())
 
     return made_once("damaged", make)
 
@@ -236,9 +234,7 @@ def may_go_unseen(file: Path, kind: str) -> bool:
 def result_of(ooc: Ooc, place: Path, name: str) -> dict[str, bytes]:
     """The files of the model that going on, or a training, comes to."""
     run = next((run for run, dataset in DATASET.items() if dataset == name), name)
-    for command in writers(name):
-        done = ooc(*command.split())
-        assert done.returncode == 0, done.stderr
+    run_all(ooc, writers(name))
     return tree(place / run / "model")
 
 

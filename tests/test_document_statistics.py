@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from commands import run_all
 from folded_documents import bag, dense_phi, documents_of
 
 from blocks import Dataset
@@ -141,9 +142,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, ooc_in: Any) -> Path:
         rows.writerow(["d", "moon goal moon"])
     train = "train lda corpus run --topics 2 --iterations 20 --sampler two-phase --workers 1 --quiet"
     new = "ingest csv new.csv new --vocab-from corpus --name-column id --keep unknown_tokens --workers 1 --quiet"
-    for command in ("ingest text texts.txt corpus --lines --workers 1 --quiet", train, new):
-        done = ooc(*command.split())
-        assert done.returncode == 0, done.stderr
+    run_all(ooc, ("ingest text texts.txt corpus --lines --workers 1 --quiet", train, new))
     return directory
 
 

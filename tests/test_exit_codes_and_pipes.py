@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Ooc
+from commands import INGEST, Ooc, run_all
 from long_mark import long_but
 from make_old_files import write_inputs
 
@@ -21,12 +21,6 @@ TRAIN = {
     "softmax": "train softmax samples run --parallelism 1 --workers 1 --passes",
     "chains": "train lda corpus run --topics 3 --sampler gibbs --workers 1 --chains 2 --evaluate-every 4 --iterations",
 }
-INGEST = [
-    "ingest jsonl texts.jsonl corpus --workers 1",
-    "ingest ratings ratings.tsv ratings --workers 1",
-    "ingest svmlight numbers.svm design",
-    "ingest svmlight numbers.svm samples --by-rows",
-]
 QUIET = [
     *INGEST,
     "train lda corpus run --topics 3 --iterations 3 --workers 1",
@@ -48,22 +42,11 @@ QUIET = [
 ]
 
 
-@pytest.fixture(scope="module")
-def made(made_once, ooc_in) -> Path:
-    def make(directory: Path) -> None:
-        write_inputs(directory)
-        for command in INGEST:
-            done = ooc_in(directory)(*command.split())
-            assert done.returncode == 0, done.stderr
-
-    return made_once("scripts", make)
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("model", TRAIN)
-def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, made: Path, tmp_path: Path, ooc: Ooc) -> None:
+def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, datasets: Path, tmp_path: Path, ooc: Ooc) -> None:
     """75, not that of an interrupt; JSON says how far the run is, and `resume` goes on to the end."""
-    for each in made.iterdir():
+    for each in datasets.iterdir():
         (tmp_path / each.name).symlink_to(each)
     done = ooc(*TRAIN[model].split(), 40, "--max-time", 1e-6, "--json")
     assert done.returncode == 75, done
@@ -89,10 +72,10 @@ def test_what_succeeds_can_be_silent(tmp_path: Path, ooc: Ooc) -> None:
 
 
 @pytest.mark.parametrize("command", ["info corpus", "info corpus --json", "verify corpus"])
-def test_a_reader_that_has_enough_is_no_failure(command: str, made: Path) -> None:
+def test_a_reader_that_has_enough_is_no_failure(command: str, datasets: Path) -> None:
     script = f"{sys.executable} -m ooc {command} | true"
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script], cwd=made, capture_output=True, text=True, check=False
+        ["bash", "-o", "pipefail", "-c", script], cwd=datasets, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -104,9 +87,7 @@ def foreign(made_once, ooc_in) -> Path:
     def make(directory: Path) -> None:
         (directory / "täxte.txt").write_text("größe café 日本 мир\nêtre größe naïve\n" * 9, encoding="utf-8")
         train = "train lda übung lauf-é --topics 2 --iterations 2 --workers 1"
-        for command in ("ingest text --lines täxte.txt übung --workers 1 --stop-words none", train):
-            done = ooc_in(directory)(*command.split())
-            assert done.returncode == 0, done.stderr
+        run_all(ooc_in(directory), ("ingest text --lines täxte.txt übung --workers 1 --stop-words none", train))
 
     return made_once("foreign", make)
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from containers import Container, new_container
+from containers import Container, container_with_kernels
 
 GROUP, FIRST, SECOND = 5000, 1001, 1002
 TEXTS = "apple pear plum apple pear plum\nball goal team ball goal team\n" * 20
@@ -37,18 +37,9 @@ GO_ON = [
 
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Container:  # type: ignore[no-untyped-def]
-    """With the kernels that the commands need, which ran on this machine first."""
-    made = new_container(tmp_path_factory.mktemp("root"))
-    outside = tmp_path_factory.mktemp("outside")
-    for directory in (outside, made.make_data()):
-        (directory / "texts.txt").write_text(TEXTS)
-        (directory / "more.txt").write_text(f"{TEXTS}fruit\n")
-    (outside / "team").mkdir()
-    for command in MAKE + GO_ON:
-        done = ooc_in(outside / "team")(*command.split())
-        assert done.returncode == 0, (command, done.stderr)
-    made.add_kernels()
-    return made
+    """A container with the kernels that the commands need."""
+    texts = {"texts.txt": TEXTS, "more.txt": f"{TEXTS}fruit\n"}
+    return container_with_kernels(tmp_path_factory, ooc_in, texts, MAKE + GO_ON, "team")
 
 
 def make(container: Container, name: str, mode: int, commands: list[str], user: int, umask: str) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import run_all
 from long_mark import long_but
 
 MOUNTED = 'mount -t tmpfs -o size=48k tmpfs "$0" && { "$@"; code=$?; ls -A "$0" >&3; exit $code; } 3>"$0.left"'
@@ -51,9 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Path:
             lines.append(f"{document} NA {at} {numbers.setdefault(word, len(numbers))} {word} {(document + at) % 40}")
     with gzip.open(path / "state.gz", "wt") as file:
         file.write("\n".join([*lines, ""]))
-    for command in ("import mallet state.gz model", "ingest text --lines texts.txt corpus --stop-words none"):
-        done = ooc_in(path)(*command.split())
-        assert done.returncode == 0, done.stderr
+    run_all(ooc_in(path), ("import mallet state.gz model", "ingest text --lines texts.txt corpus --stop-words none"))
     (path / "full").mkdir()
     return path
 

@@ -13,18 +13,12 @@ from typing import Any
 
 import pytest
 from conftest import Ooc
-from make_old_files import write_inputs
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 
 from ooc.runs.metrics import metrics_line
 from ooc.runs.run import Run
 
-INGEST = [
-    "ingest jsonl texts.jsonl corpus --workers 1",
-    "ingest ratings ratings.tsv ratings --workers 1",
-    "ingest svmlight numbers.svm design",
-]
 ONE = "--workers 1"
 TRAIN = {
     "lda-two-phase": f"train lda corpus run --topics 3 --sampler two-phase --iterations 7 --evaluate-every 3 {ONE}",
@@ -45,20 +39,9 @@ NAMES = {  # of the metrics, and as Prometheus names such values
 }
 
 
-@pytest.fixture(scope="module")
-def made(made_once, ooc_in) -> Path:
-    def make(directory: Path) -> None:
-        write_inputs(directory)
-        for command in INGEST:
-            done = ooc_in(directory)(*command.split())
-            assert done.returncode == 0, done.stderr
-
-    return made_once("metrics-file", make)
-
-
 @pytest.fixture
-def place(made: Path, tmp_path: Path) -> Path:
-    for each in made.iterdir():
+def place(datasets: Path, tmp_path: Path) -> Path:
+    for each in datasets.iterdir():
         (tmp_path / each.name).symlink_to(each)
     return tmp_path
 

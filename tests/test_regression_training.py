@@ -117,14 +117,7 @@ def test_the_model_does_not_depend_on_the_threads_of_a_blas(tmp_path):
         sys.executable,
         "-m",
         "ooc",
-        "train",
-        "logistic",
-        "design",
-        "--path",
-        "5",
-        "--workers",
-        "1",
-        "--quiet",
+        *["train", "logistic", "design", "--path", "5", "--workers", "1", "--quiet"],
     ]
     for threads in ("1", "2"):
         environment = os.environ | {"OPENBLAS_NUM_THREADS": threads}

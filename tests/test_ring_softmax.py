@@ -204,16 +204,8 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place: Path, model: dict[str, b
 def test_ranks_that_mpi_starts(folder: Path, model: dict[str, bytes]) -> None:
     pytest.importorskip("mpi4py")
     command = [
-        str(mpiexec()),
-        "-n",
-        "2",
-        sys.executable,
-        "-m",
-        "ooc",
-        "train",
-        "softmax",
-        "shard-{rank}",
-        "mpi-{rank}",
+        *(str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc"),
+        *("train", "softmax", "shard-{rank}", "mpi-{rank}"),
     ]
     options = [*map(str, OPTIONS), "--transport", "mpi", "--json"]
     common: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 240}

@@ -13,17 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Ooc
+from commands import INGEST, Ooc, run_all
 from corpora import tree
 from long_mark import long_but
 from make_old_files import write_inputs
 
-INGEST = [
-    "ingest jsonl texts.jsonl corpus --workers 1",
-    "ingest ratings ratings.tsv ratings --workers 1",
-    "ingest svmlight numbers.svm design",
-    "ingest svmlight numbers.svm samples --by-rows",
-]
 TRAIN = {
     "lda": "train lda corpus run --topics 3 --sampler two-phase --iterations 30",
     "lda splash": "train lda corpus run --topics 3 --sampler splash --parallelism 2 --iterations 30",
@@ -52,8 +46,7 @@ def made(made_once: Callable[[str, Callable[[Path], None]], Path], ooc_in: Calla
 
     def make(directory: Path) -> None:
         write_inputs(directory)
-        for command in INGEST:
-            assert ooc_in(directory)(*command.split()).returncode == 0
+        run_all(ooc_in(directory), INGEST)
         for name, command in TRAIN.items():
             done = ooc_in(directory)(*command.replace(" run ", f" {name.replace(' ', '-')} ").split(), "--workers", 1)
             assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Ooc
+from commands import Ooc, run_all
 from long_mark import long_but
 from make_old_files import write_inputs
 from pages import ROOT
@@ -80,9 +80,7 @@ def test_datasets_and_models_are_the_same_bytes(model: str, tmp_path: Path, ooc_
     for workers, place in enumerate(places, 1):
         place.mkdir(parents=True)
         write_inputs(place)
-        for command in INGEST.values():
-            done = ooc_in(place)(*command.format(place, workers).split())
-            assert done.returncode == 0, done.stderr
+        run_all(ooc_in(place), [each.format(place, workers) for each in INGEST.values()])
     here, there = map(ooc_in, places)
     done = here(*TRAIN[model].format(1).split())
     assert done.returncode == 0, done.stderr

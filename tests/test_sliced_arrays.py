@@ -147,21 +147,9 @@ def test_the_smallest_budget_holds(large, tmp_path, update):
     slices = sum(count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items())
     assert slices.sum() > 15_000_000
     run = tmp_path / "run"
-    options = (
-        f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --start random --iterations 2 --workers 2"
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "ooc",
-        "train",
-        "lda",
-        large.path,
-        run,
-        *options.split(),
-        "--memory",
-        str(budget),
-    ]
+    options = f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --start random --iterations 2"
+    limits = f"--workers 2 --memory {budget}"
+    command = [sys.executable, "-m", "ooc", "train", "lda", large.path, run, *f"{options} {limits}".split()]
     with Watch(dirty) as watched:
         subprocess.run(command, check=True, capture_output=True)
     assert 0 < watched.most < 2 * slices.max() + 1_000_000
