@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import glob
@@ -17,17 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
 from blocks.directory_sync import fsync_directory
 from blocks.errors import RequestError, WorkFailed, out_of_memory
 from blocks.mount_points import complete_move, is_mount_point, move_up, names_in
+from blocks.renames import exchange, rename_new
 
 _CHUNK = 8 << 20  # number of bytes hashed at a time
-_HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
-_renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _MOST_JSON = 64 << 20  # bytes: the manifest of a dataset with 100,000 blocks and slices has 60 MB
 _NO_ROOM = 1 << 20  # bytes: a disk with less free space counts as full, as some users may not use its last blocks
 REMEDY = "Restore the file from a copy, or make it again."  # remedy for damaged files
@@ -144,12 +142,12 @@ def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> Non
     if file_identity(path) == seen:
         if seen is None:
             try:
-                _rename(beside, path, _NO_REPLACE)
+                rename_new(beside, path)
                 return
             except FileExistsError:
                 pass
         elif path.is_dir() and not path.is_symlink():
-            _rename(beside, path, _EXCHANGE)
+            exchange(beside, path, temporary_name(path))
             return
         else:
             beside.replace(path)
@@ -163,31 +161,14 @@ def _made_meanwhile(path: Path) -> RequestError:
     )
 
 
-def _rename(old: Path, new: Path, flag: int) -> None:
-    """Call Linux's renameat2, or take several steps if the file system does not support its flags."""
-    if _renameat2 and _renameat2(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flag) == 0:
-        return
-    number = ctypes.get_errno() if _renameat2 else errno.ENOSYS
-    if number not in (errno.EINVAL, errno.ENOSYS):
-        raise OSError(number, os.strerror(number), str(new))
-    if flag == _EXCHANGE:
-        aside = temporary_name(new)
-        new.rename(aside)
-        old.rename(new)
-        aside.rename(old)
-    elif os.path.lexists(new):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
-    else:
-        old.rename(new)
-
-
 @contextmanager
-def publish_directory(path: Path, *, overwrite: bool = False, keep: str | None = None) -> Iterator[Path]:
+def publish_directory(path: Path, *, overwrite: bool = False, keep: Path | None = None) -> Iterator[Path]:
     """Fill a directory next to `path`, then rename it; on failure nothing is left under `path`.
 
-    keep: name in the new directory under which a replaced directory is kept. All files are made durable first, and
-    leftovers of killed attempts removed. An empty directory is replaced, as are the contents of a mount point. Raises
-    RequestError if `path` changes meanwhile, or exists and either `overwrite` is not set or ooc did not create it.
+    keep: new path, in the same directory, of the directory that is replaced; None to delete it. All files are made
+    durable first, and leftovers of killed attempts removed. An empty directory is replaced, as are the contents of a
+    mount point. Raises RequestError if `path` changes meanwhile, or exists and either `overwrite` is not set or ooc did
+    not create it.
     """
     path = path.resolve() if is_free(path) else path  # `path` may be a symbolic link
     inside = is_mount_point(path)
@@ -208,9 +189,11 @@ def publish_directory(path: Path, *, overwrite: bool = False, keep: str | None =
                 move_up(beside, _MARKS)
             elif free:
                 _fill(path, beside)
+            elif keep:
+                beside.rename(keep)
+                _put_in_place(keep, path, seen)
             else:
                 _put_in_place(beside, path, seen)
-                beside.rename(path / keep) if keep and beside.is_dir() else None
             _settle(path)
     finally:
         if inside:

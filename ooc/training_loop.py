@@ -24,7 +24,7 @@ from blocks.progress_bar import ProgressBar
 from blocks.workers import resume_stopped_workers
 from ooc.ring.ring import Ring, error_reason
 from ooc.runs import metrics_file
-from ooc.runs.replaced_run import put_back
+from ooc.runs.earlier_run import drop_earlier, keeps_earlier, put_back
 from ooc.runs.run import Run
 from ooc.slurm import BatchJobTimeLimit
 from ooc.state.generations import TrainingCursor
@@ -151,7 +151,7 @@ class TrainingSteps(Protocol):
 
 def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool) -> str | None:
     """Run the remaining steps and finish; returns the reason for an early stop, or None."""
-    reason, replaces = None, run.replaces
+    reason = None
     with ProgressBar(
         "training",
         steps.total,
@@ -170,9 +170,7 @@ def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool)
                 break
             before = steps.cursor.iteration
             shown = steps.step(checkpoints, due=dues[0])
-            if replaces:
-                run.drop_replaced()
-                replaces = False
+            drop_earlier(run.path)
             if shown is not None:
                 progress.set_postfix_str(shown)
                 progress.update(steps.cursor.iteration - before)
@@ -181,6 +179,7 @@ def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool)
         run.require_in_place()
         steps.finish()
         run.set_finished()
+        drop_earlier(run.path)
     return reason
 
 
@@ -227,9 +226,8 @@ def training_lock(run: Run, stop: StopRequest) -> Iterator[None]:
         except Interrupted:
             raise
         except OocError as error:
-            if run.replaces:
+            if keeps_earlier(run.path):
                 run.require_in_place()
-                run.remove_scratch()
                 put_back(run.path)
                 error.remedy = f"{error.remedy}\nThe run that was in {run.path} before is back.".lstrip()
             elif isinstance(error, RequestError):
@@ -258,7 +256,7 @@ def resumable(run: Run) -> Iterator[None]:
             run.require_in_place()
         except WorkFailed as cause:
             raise cause from error
-        if not run.replaces:  # otherwise nothing of this run is kept
+        if not keeps_earlier(run.path):  # otherwise nothing of this run is kept
             error.remedy = error.remedy or f"Everything committed is safe. Continue with: {run.how_to_resume}"
         raise
 

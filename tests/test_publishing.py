@@ -197,6 +197,7 @@ os.link("c", "d")
 
 GIVES_NAMES = {"rename", "renames", "renameat2", "link", "symlink", "symlink_to", "hardlink_to", "move"}
 ELSEWHERE = {
+    "blocks/renames.py": "renames in one step, for `blocks.files` and for a replaced run that is put back",
     "blocks/mount_points.py": "what is durable already is moved up, for `publish_directory`",
     "blocks/cache_directory.py": "the directory of the cache of kernels, which is checked whenever it is read",
     "blocks/corpus/held_out.py": "the files of a dataset move up in a directory that is about to be published",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from blocks import Matrix
 from blocks.errors import Interrupted, OocError
 from ooc import ProgramRun, fit
 
+SCRIPT = Path(__file__).with_name("killed_replacements.py")
 PROGRAM = """
 from ooc import Field, Phase, StaticProgram
 
@@ -101,7 +107,7 @@ def test_a_run_is_replaced_once_a_step_is_done(matrix: Path, target: Any, tmp_pa
         quiet=True,
         workers=1,
         overwrite=True,
-        callback=lambda line: seen.append((run / "replaced").exists()),
+        callback=lambda line: seen.append((tmp_path / ".run.replaced").exists()),
     )
     assert seen == [True, False, False]
     assert not list(disk.iterdir())
@@ -114,8 +120,55 @@ def test_a_run_that_never_began_gives_the_earlier_one_back(matrix: Path, target:
     with pytest.raises(Interrupted):  # before its first step
         stops = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
         fit(target("means_stopped", "pass  # initialize", stops), matrix, run, quiet=True, workers=1, overwrite=True)
-    assert (run / "replaced").exists()
+    assert (tmp_path / ".run.replaced").exists()
     with pytest.raises(OocError, match=re.escape("in initialize")):
         fit(target("means_wrong", "pass  # initialize", "1 / 0"), matrix, run, quiet=True, workers=1, overwrite=True)
-    assert not (run / "replaced").exists()
+    assert not (tmp_path / ".run.replaced").exists()
     np.testing.assert_array_equal(earlier.more(1, quiet=True)["users"], 3 * 3.5)
+
+
+@pytest.fixture
+def kills(preloaded: Callable[[str], Path], matrix: Path, target: Any, tmp_path: Path) -> Callable[[int], dict]:
+    """Return a function that runs `killed_replacements.py` with a step, and returns the object that it prints."""
+    place = tmp_path / "place"  # is moved, as runs record where they are
+    place.mkdir()
+    for name, *change in (("earlier", "", ""), ("valid", "+= values", "-= values"), ("invalid", "return 0.0", "1 / 0")):
+        (tmp_path / f"{name}.py").write_text(PROGRAM.replace(*change) if change[0] else PROGRAM)
+    matrix.rename(place / "matrix")
+    resources = {"iterations": 2, "quiet": True, "workers": 1, "scratch": place / "disk"}
+    fit("earlier:Means", place / "matrix", place / "run", **resources)
+    place.rename(tmp_path / "before")
+    environment = {**os.environ, "LD_PRELOAD": str(preloaded("failing_disk")), "PYTHONPATH": ":".join(sys.path)}
+
+    def run(step: int) -> dict:
+        command = [sys.executable, str(SCRIPT), str(tmp_path), str(step)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        print(done.stderr)
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_program_that_is_killed_while_it_replaces_a_run_loses_nothing(kills: Callable[[int], dict]) -> None:
+    found = kills(41)
+    assert all(calls > 60 for calls in found["calls"].values())
+    assert found["lost"] == []
+
+
+@pytest.mark.long
+def test_a_program_that_is_killed_at_any_call_loses_nothing(kills: Callable[[int], dict]) -> None:
+    assert kills(1)["lost"] == []
+
+
+def test_a_program_that_fails_later_keeps_its_run(matrix: Path, target: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(target("means_before"), matrix, run, iterations=2, quiet=True, workers=1)
+    later = target("means_later", "+= values", "-= (1 // int(job.own('users')[0] > -7)) * values")
+    with pytest.raises(OocError, match=r"line 16, in update: .* raises ZeroDivisionError") as failed:
+        fit(later, matrix, run, iterations=4, quiet=True, workers=1, overwrite=True)
+    assert "Continue with: ooc resume" in failed.value.remedy
+    assert not (tmp_path / ".run.replaced").exists()
+    (tmp_path / f"{later.partition(':')[0]}.py").write_text(PROGRAM.replace("+= values", "-= values"))
+    resumed = ProgramRun(run, later).resume(quiet=True)
+    np.testing.assert_array_equal(resumed["users"], np.full(10, -4 * 3.5))

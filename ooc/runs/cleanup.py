@@ -13,6 +13,7 @@ from blocks.files import RemovedPath, disk_errors, remove_leftovers
 from blocks.files import file_lock as dataset_locked
 from blocks.stored_dataset import MANIFEST
 from ooc.runs.chains import CHAINS, read_chains
+from ooc.runs.earlier_run import is_replaced_place, remove_stray
 from ooc.runs.replaced_run import drop_previous
 from ooc.runs.run import CONFIG, Run, run_lock
 from ooc.state.generations import remove_uncommitted
@@ -48,6 +49,8 @@ def _clean_inside(path: Path, *, state: bool) -> CleanupResult:
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
     for child in runs_first:  # first, as they record in datasets which generations they need
+        if is_replaced_place(child):  # is cleaned with the run that has replaced it
+            continue
         try:
             inside = _clean_known(child, state=state) or CleanupResult([], [])
         except RequestError as error:
@@ -64,7 +67,9 @@ def _clean_known(path: Path, *, state: bool) -> CleanupResult | None:
             chains = [_clean_run(Run(config.parent), state=state) for config in sorted(path.glob(f"*/{CONFIG}"))]
             found = [gone for chain in chains for gone in chain.removed]
             found += drop_previous(path) if read_chains(path)["best"] else []
-            return CleanupResult(removed + found, [problem for chain in chains for problem in chain.skipped])
+            return CleanupResult(
+                removed + found + remove_stray(path), [problem for chain in chains for problem in chain.skipped]
+            )
     if (path / CONFIG).exists():
         return _clean_run(Run(path), state=state)
     if (path / MANIFEST).exists():
@@ -84,7 +89,7 @@ def _clean_dataset(path: Path) -> CleanupResult:
 def _clean_run(run: Run, *, state: bool) -> CleanupResult:
     with run.locked() as uncommitted:
         # A power failure may have restored the files that were deleted last.
-        removed = uncommitted + (drop_previous(run.path) if run.config["finished"] else [])
+        removed = uncommitted + (drop_previous(run.path) if run.config["finished"] else []) + remove_stray(run.path)
         if run.config["state_removed"] or (state and run.config["finished"]):
             return CleanupResult(removed + run.remove_state(), [])
         strays = remove_uncommitted(run.scratch / "state") if (run.scratch / "state").exists() else []

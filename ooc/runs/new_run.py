@@ -15,7 +15,8 @@ from blocks.json_files import write_json
 from blocks.stored_dataset import StoredDataset
 from ooc.runs.chains import CHAINS
 from ooc.runs.dataset_entries import dataset_entry, entry_relative_to_run
-from ooc.runs.replaced_run import REPLACED, keep_model, put_back
+from ooc.runs.earlier_run import keeps_earlier, mark, place_to_keep, put_back, remove_stray
+from ooc.runs.replaced_run import keep_model
 from ooc.runs.resumption import require_same
 from ooc.runs.run import CONFIG, SCHEMA, Run, run_lock, scratch_directories
 from ooc.runs.scratch import new_scratch, remove_scratch
@@ -53,17 +54,19 @@ def create_run(
     config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
     if may_resume() and (path / CONFIG).exists():
         return resumed_run(path, dataset, spec, config)
-    kept = None if spec.is_known else REPLACED
+    keep = None if spec.is_known else place_to_keep(path)
     with (
-        replacing(path, overwrite=overwrite, kept=kept),
+        replacing(path, overwrite=overwrite),
         new_scratch(scratch, path, identity) as place,
-        publish_directory(path, overwrite=overwrite, keep=kept) as directory,
+        publish_directory(path, overwrite=overwrite, keep=keep) as directory,
     ):
         write_json(directory / CONFIG, config | {"scratch": place})
         for name, content in (files or {}).items():
             write_json(directory / name, content)
         write_start_command(directory)
         keep_model(path, directory)
+        if keep:
+            mark(directory)
     run = Run(path, spec.target)
     run.is_new = True
     return run
@@ -116,10 +119,9 @@ def run_config(
 
 
 @contextmanager
-def replacing(path: Path, *, overwrite: bool, kept: str | None = None) -> Iterator[None]:
-    """Hold the lock of the run that a new run replaces, if any.
+def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
+    """Hold the lock of the run that a new run replaces, if any, and delete its scratch directories unless it is kept.
 
-    kept: name in the new run under which the replaced run is kept; None to delete its scratch directories.
     Raises RequestError if no run may be created at `path`.
     """
     if not path.exists() or is_free(path):
@@ -133,12 +135,11 @@ def replacing(path: Path, *, overwrite: bool, kept: str | None = None) -> Iterat
             f"Continue it with --resume or `ooc resume {path}`, replace it with --overwrite, or choose another name.",
         )
     with run_lock(path):
-        old = scratch_directories(path)
-        if (path / REPLACED).is_dir():  # training of the run at `path` never did its first step
-            for place in old:
-                remove_scratch(place)
+        if keeps_earlier(path):  # training of the run at `path` never did its first step
             put_back(path)
-            old = scratch_directories(path)
+        remove_stray(path)
+    with run_lock(path):
+        old = scratch_directories(path)
         yield
-        for place in old if not (kept and (path / kept).is_dir()) else []:
+        for place in old if not keeps_earlier(path) else []:
             remove_scratch(place)

@@ -1,8 +1,4 @@
-"""Keep the model of a run that is being replaced until the new run has a model.
-
-A run of a user's program keeps the whole run that it replaces until its first step is done, because a program may turn
-out to be invalid when it is compiled or called.
-"""
+"""Keep the model of a run that is being replaced until the new run has a model."""
 
 from __future__ import annotations
 
@@ -12,12 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from blocks.errors import OocError
-from blocks.files import RemovedPath, disk_errors, remove_path, temporary_name
+from blocks.files import RemovedPath, remove_path
 from ooc.runs.chains import is_chains, read_chains
 
 MODEL = "model"
 PREVIOUS = "previous"  # name of the model's directory in the run
-REPLACED = "replaced"  # name of the directory in the run that contains the replaced run
 
 
 def keep_model(old: Path, new: Path) -> None:
@@ -43,12 +38,3 @@ def _link(source: str, target: str) -> None:
 def drop_previous(run: Path) -> list[RemovedPath]:
     """Delete the model that a run keeps from the run that it replaced."""
     return [remove_path(run / PREVIOUS)] if (run / PREVIOUS).is_dir() else []
-
-
-def put_back(run: Path) -> None:
-    """Replace a run by the run that it has replaced. The run must be locked, and have no scratch directory."""
-    aside = temporary_name(run)
-    with disk_errors(run):
-        run.rename(aside)
-        (aside / REPLACED).rename(run)
-    remove_path(aside)

@@ -8,7 +8,7 @@ metrics.jsonl    one line for each iteration
 log.txt          events with their times
 model/           the result, once the training is finished
 previous/        model of the run that this run replaces, until it has its own
-replaced/        the run that a run of a user's program replaces, until the first step of training is done
+replaces         mark that the replaced run is kept, see `ooc.runs.earlier_run`
 lock             held by the process that uses the run
 """
 
@@ -34,7 +34,7 @@ from blocks.stored_dataset import MANIFEST
 from ooc.program import StaticProgram
 from ooc.runs.dataset_entries import AnyStore, config_dataset_entries, dataset_location, moved_entry, open_dataset_entry
 from ooc.runs.metrics import metrics_line, parse_metrics_line
-from ooc.runs.replaced_run import MODEL, PREVIOUS, REPLACED, drop_previous
+from ooc.runs.replaced_run import MODEL, PREVIOUS, drop_previous
 from ooc.runs.schemas import RunConfig
 from ooc.runs.scratch import STATE, note_place, owns_scratch, remove_scratch, require_owned
 from ooc.runs.start_command import OPTIONS
@@ -49,7 +49,8 @@ SCHEMA = 1
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
-_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, REPLACED, LOCK)
+REPLACES = "replaces"
+_NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, REPLACES, LOCK)
 
 
 class Run:
@@ -98,12 +99,6 @@ class Run:
         self.config["finished"] = True
         write_json(self.path / CONFIG, self.config)
         drop_previous(self.path)
-        self.drop_replaced()
-
-    @property
-    def replaces(self) -> bool:
-        """Return whether the run still keeps the run that it has replaced."""
-        return (self.path / REPLACED).is_dir()
 
     @property
     def spec(self) -> ProgramSpec:
@@ -265,19 +260,9 @@ class Run:
         """Delete a new run that has nothing committed, nor the model of a replaced run. The run must be locked."""
         if self.is_new and not (self.path / PREVIOUS).exists() and not committed(self.scratch / STATE):
             self.require_in_place()
-            self.remove_scratch()
+            for place in scratch_directories(self.path):
+                remove_scratch(place)
             remove_path(self.path)
-
-    def remove_scratch(self) -> None:
-        """Delete the scratch directory, if there is one."""
-        for place in scratch_directories(self.path):
-            remove_scratch(place)
-
-    def drop_replaced(self) -> None:
-        """Delete the run that this run has replaced, if it is still kept."""
-        for place in scratch_directories(self.path / REPLACED, self.path):
-            remove_scratch(place)
-        remove_path(self.path / REPLACED)
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
