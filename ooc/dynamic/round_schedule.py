@@ -17,6 +17,7 @@ state, whatever the number and speed of workers. After the last round, all round
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,11 @@ class RoundPipeline(NamedTuple):
 
         The result is int64 (k, 3), with the fields of a `WorkerStep` in each row.
         """
+        turn = first % self.schedulers
+        steps = _steps(self, turn, turn + last - first, frozenset(schedulers))
+        return steps + np.array((0, first - turn, 0))
+
+    def _computed_steps(self, first: int, last: int, schedulers: Collection[int]) -> np.ndarray:
         before = [WorkerStep(SCHEDULE, number) for number in range(first, min(first + self.schedulers, last))]
         newest = np.arange(first, last + self.depth - 1)
         steps = np.array(self._step_pattern()) + newest[:, None, None] * [0, 1, 0]
@@ -92,3 +98,8 @@ class RoundPipeline(NamedTuple):
                 )  # before apply: other workers may wait for it
             found += [WorkerStep(APPLY, oldest, wave) for wave in waves]
         return found
+
+
+@lru_cache(maxsize=4)  # the steps of all passes of a run are equal, except for the numbers of their rounds
+def _steps(pipeline: RoundPipeline, first: int, last: int, schedulers: Collection[int]) -> np.ndarray:
+    return pipeline._computed_steps(first, last, schedulers)
