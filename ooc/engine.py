@@ -22,6 +22,7 @@ from blocks.workers import WorkerPool
 from ooc.committed_state import CommittedState
 from ooc.plan.memory_plan import MemoryPlan
 from ooc.program import Phase
+from ooc.program_fields import common_fields_unchanged
 from ooc.ring.generations import check_all_have
 from ooc.ring.ranks import RankCollectives
 from ooc.ring.replication import PartReplication, is_replicated
@@ -272,16 +273,15 @@ class StaticEngine:
                 target.close()
 
     def _answers(self, phase: Phase, units: UnitPass) -> Iterator[list[Any]]:
-        """Yield the answers of the workers for each call of `aggregate`: the answers of a stage, or of the whole
-        phase.
-        """
+        """Yield the answers of the workers for each call of `aggregate`: of a stage, or of the whole phase."""
         if phase.alone and not self.is_first:
             return
         if phase.staged:
             yield from self._dispatcher.stages(phase, units, self.cursor.iteration, self._sum_up)
         else:
             schedule = self._replication.schedule if self._replication else None
-            answers = list(self._dispatcher.walk(phase, units, self.cursor.iteration, schedule))
+            with common_fields_unchanged(self.program, phase, self.arrays):
+                answers = list(self._dispatcher.walk(phase, units, self.cursor.iteration, schedule))
             if self._replication:
                 answers = self._replication.exchange(phase, answers, self.arrays, self._engine_arrays.deltas)
                 if self._engine_arrays.slices:

@@ -7,13 +7,15 @@ class NMF(StaticProgram):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import get_annotations, signature
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
 import numpy as np
 from msgspec import ValidationError, convert
+from xxhash import xxh3_64_digest
 
 from blocks.errors import RequestError
 from blocks.stored_dataset import StoredDataset
@@ -127,3 +129,21 @@ def set_options(program: Any, given: Mapping[str, Any]) -> None:
         raise RequestError(
             f"the program {name_of} needs the option {missing[0]!r}", f"Give it: --set {missing[0]}=VALUE"
         )
+
+
+@contextmanager
+def common_fields_unchanged(program: Any, phase: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[None]:
+    """Raise RequestError if the workers change a field that is neither per row nor per column.
+
+    Workers that write to the same element overwrite each other's results.
+    """
+    names = [name for name, field in program_fields(type(program)).items() if not field.per and name in arrays]
+    before = {name: xxh3_64_digest(np.ascontiguousarray(arrays[name]).data) for name in names}
+    yield
+    for name in names:
+        if xxh3_64_digest(np.ascontiguousarray(arrays[name]).data) != before[name]:
+            raise RequestError(
+                f"in the phase {phase.name!r}, `update` changes the array {name!r}, which all parts share",
+                "Return the numbers from `update` and add them up in `aggregate`; or declare the array with summed=True"
+                " and add integers to job.delta.",
+            )

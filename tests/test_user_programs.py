@@ -21,6 +21,7 @@ from factorizations import planted, written
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
+from ooc import fit
 from ooc.runs.metrics import metrics_line, parse_metrics_line
 from ooc.runs.run import Run
 from ooc.training import train
@@ -318,3 +319,40 @@ def test_a_script_that_is_interrupted_says_so_and_has_saved_everything(matrix: M
     assert run.last_metrics()["iteration"] == int(stopped[1])
     manifest = json.loads((run.path / "state" / "manifest.json").read_text())
     assert manifest["newest"]["cursor"]["iteration"] == int(stopped[1])
+
+
+COMMON = """from ooc import Field, Phase, StaticProgram
+
+
+class Total(StaticProgram):
+    total = Field(shape=1)
+    nothing = Field(shape=(0, 3), derived=True)
+
+    phases = (Phase("add", "block", writes=False),)
+
+    def begin(self, phase, shared):
+        shared["total"][:] += 1
+
+    def update(self, job):
+        job.shared["total"][0] += job.entries()[2].sum()
+        return 0.0
+
+    def aggregate(self, phase, shared, deltas, answers):
+        shared["total"][:] += sum(answers)
+        return {}
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_array_that_all_parts_share_is_not_changed_by_update(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / f"common_{workers}.py").write_text(COMMON)
+    (tmp_path / f"returned_{workers}.py").write_text(COMMON.replace('job.shared["total"][0] +=', "found ="))
+    resources = {"iterations": 2, "workers": workers, "quiet": True}
+    with pytest.raises(RequestError, match="phase 'add', `update` changes the array 'total', which all parts share"):
+        fit(f"common_{workers}:Total", matrix.path, tmp_path / "run", **resources)
+    run = fit(f"returned_{workers}:Total", matrix.path, tmp_path / "returned", **resources)
+    np.testing.assert_array_equal(run["total"], [2])
