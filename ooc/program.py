@@ -34,21 +34,27 @@ _TRAVELS = ("", "made", "changed", "shown", "looked at")
 class Phase:
     """One pass over all cells.
 
-    order: outer loop over the grid. With "slice", all cells of a slice are visited together; with "block", all cells of
-        a block. With "grid", all cells are one unit, whose parts are the blocks, and there is no local state.
-    writes: whether local state changes.
-
-    staged: whether units are processed one after the other, each in the stages that `schedule` returns, with an
-        `aggregate` after every stage. Otherwise the parts of all units are processed in any order, with one `aggregate`
-        at the end of the phase.
-
-    overlaps: whether each part of a stage waits only for the parts of the previous stage that it `follows`, rather than
-        for the whole stage. The parts change shared arrays, not deltas.
-
-    alone: whether only the first of several machines runs this phase, a phase of `initial`, on its own data. The
-        program's `spread_arrays` are copied from it to all machines before the next phase that is not `alone`.
-
-    travels: how the phase uses the slices' model state, if this state travels on a ring of machines (see
+    Parameters
+    ----------
+    name : str
+        Name of the phase, given to `update` as `job.phase`.
+    order : "slice", "block" or "grid"
+        Outer loop over the grid. With "slice", all cells of a slice are visited together; with "block", all cells of a
+        block. With "grid", all cells are one unit, whose parts are the blocks, and there is no local state.
+    writes : bool
+        Whether local state changes.
+    staged : bool
+        Whether units are processed one after the other, each in the stages that `schedule` returns, with an `aggregate`
+        after every stage. Otherwise the parts of all units are processed in any order, with one `aggregate` at the end
+        of the phase.
+    overlaps : bool
+        Whether each part of a stage waits only for the parts of the previous stage that it `follows`, rather than for
+        the whole stage. The parts change shared arrays, not deltas.
+    alone : bool
+        Whether only the first of several machines runs this phase, a phase of `initial`, on its own data. The program's
+        `spread_arrays` are copied from it to all machines before the next phase that is not `alone`.
+    travels : "", "made", "changed", "shown" or "looked at"
+        How the phase uses the slices' model state, if this state travels on a ring of machines (see
         `ooc.ring.rotation`). "made": each machine in turn adds its share, starting from 0. "changed": each machine in
         turn receives the state and changes it. "shown": each machine in turn receives the state, which no machine
         changes and which stays on its rank. "looked at": each machine reads the state on its own rank. State made by a
@@ -73,7 +79,14 @@ class Phase:
 class LocalState(NamedTuple):
     """Layout of the numbers stored for each token.
 
-    below: if not 0, all numbers are nonnegative and less than `below`.
+    Parameters
+    ----------
+    dtype : str
+        Type of the numbers.
+    width : int
+        Number of numbers for each token.
+    below : int
+        If not 0, all numbers are nonnegative and less than `below`.
     """
 
     dtype: str
@@ -85,17 +98,32 @@ class LocalState(NamedTuple):
 class Job:
     """A part of a unit (a slice or a block, depending on the phase's order), as handed to a worker.
 
-    bounds: int64 (P+1,), the first word (in a slice) or document (in a block) of each part of the unit.
-    data: the unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix,
-        a SampleBlock of samples, or None for the grid.
-    state: (rows, width), local state in memory.
-    bases: int64 (B,), number to add to a word-major position of each block to get its row in `state`; negative if the
-        first cells of the block are not in memory.
-    shared: arrays that all workers read.
-    delta: this worker's own arrays, to which it adds.
-    stream: key of the job's random numbers: (iteration, phase, unit, stage, part).
-    passage: state that travels with the slice, for this part; or None.
-    starts: first row of each block, or first column of each slice, followed by the total count.
+    Parameters
+    ----------
+    phase : str
+        Name of the phase.
+    unit, stage, part : int
+        Numbers of the unit, of its stage and of its part, from 0.
+    bounds : int64 array of shape (P + 1,)
+        The first word (in a slice) or document (in a block) of each part of the unit.
+    data : TokenBlock, WordSlice, RowBlock, MatrixColumnSlice, SampleBlock or None
+        The unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix, a
+        SampleBlock of samples, or None for the grid.
+    state : array of shape (rows, width)
+        Local state in memory.
+    bases : int64 array of shape (B,)
+        Number to add to a word-major position of each block to get its row in `state`; negative if the first cells of
+        the block are not in memory.
+    shared : mapping of str to array
+        Arrays that all workers read.
+    delta : mapping of str to array
+        This worker's own arrays, to which it adds.
+    stream : tuple of int
+        Key of the job's random numbers: (iteration, phase, unit, stage, part).
+    passage : PartInTransit, optional
+        State that travels with the slice, for this part.
+    starts : sequence of int
+        First row of each block, or first column of each slice, followed by the total count.
     """
 
     phase: str

@@ -86,9 +86,22 @@ def ingest_documents(
 ) -> Dataset:
     """Write a dataset from documents given as strings or lists of words.
 
-    documents: a list, or a generator that is read one document at a time, in memory that does not grow with the number
-        of documents.
-    names: document names. options: keyword arguments of `Dataset.create`.
+    Parameters
+    ----------
+    documents : iterable of str or of sequences of str
+        A list, or a generator that is read one document at a time, in memory that does not grow with the number of
+        documents.
+    out : str or Path
+        Directory of the dataset.
+    names : iterable, optional
+        Document names.
+    **options
+        Keyword arguments of `Dataset.create`.
+
+    Returns
+    -------
+    Dataset
+        The dataset in `out`.
     """
     with Dataset.create(out, **options) as writer:
         writer.add(documents, names)

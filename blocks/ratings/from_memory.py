@@ -33,10 +33,25 @@ def write_matrix(
 ) -> Matrix:
     """Write a matrix from entries; if entries are duplicated, the last one counts.
 
-    entries: `rows` and `columns` are positions in the names.
-    grid: numbers of blocks and slices, None for `grid_size`. The bytes are those of `ingest_ratings` for the same
-        entries and names.
-    Raises RequestError if `out` exists, or the entries do not match the names.
+    The bytes are those of `ingest_ratings` for the same entries and names.
+
+    Parameters
+    ----------
+    out : str or Path
+        Directory of the matrix.
+    entries : Entries
+        Ratings; `rows` and `columns` are positions in the names.
+    row_names, column_names : sequence of str
+        Names of the rows and columns.
+    seed, grid : int
+        Seed of the order in which rows and columns are stored; number of blocks and of slices, None for `grid_size`.
+    overwrite : bool
+        Whether to replace an existing matrix.
+
+    Raises
+    ------
+    RequestError
+        If `out` exists, or the entries do not match the names.
     """
     entries = _taken(entries)
     _check(entries, len(row_names), len(column_names))
@@ -53,18 +68,17 @@ def write_matrix(
             for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(bounds))))
         ]
         slices, column_entries = _write_slices(root, [block for _, block in written], slice_bounds)
-        texts = {"rows": write_lines(root, "rows.txt", row_names)}
-        texts["columns"] = write_lines(root, "columns.txt", column_names)
-        blocks = [entry for entry, _ in written]
+        names = (("rows", row_names), ("columns", column_names))
+        texts = {axis: write_lines(root, f"{axis}.txt", each) for axis, each in names}
         finish_matrix(
             root,
-            blocks=blocks,
+            blocks=[entry for entry, _ in written],
             slices=slices,
             column_ids=column_ids,
             column_entries=column_entries,
             slice_bounds=slice_bounds,
             texts=texts,
-            made={"kind": "arrays", "seed": seed, "duplicates": sum(block["duplicates"] for block in blocks)},
+            made={"kind": "arrays", "seed": seed, "duplicates": sum(block["duplicates"] for block, _ in written)},
         )
     return Matrix(out)
 

@@ -40,11 +40,27 @@ def create_run(
 
     With `--resume`, an existing run that was started in the same way is returned instead.
 
-    settings: JSON values that the observer needs after a resume.
-    scratch: directory on another disk in which the state gets a directory of its own; None keeps the state in the run
-        directory.
-    files: contents of additional JSON files by name, written before the run is published.
-    Raises RequestError if the path exists, or if iterations or evaluate_every is below 1.
+    Parameters
+    ----------
+    path : str or Path
+        Run directory.
+    dataset, spec : dataset and ProgramSpec
+        Dataset to train on, and the program with its options.
+    iterations, evaluate_every : int
+        Number of iterations, and of iterations between two evaluations.
+    settings : dict, optional
+        JSON values that the observer needs after a resume.
+    scratch : Path, optional
+        Directory on another disk in which the state gets its own directory; None for the run directory.
+    overwrite : bool
+        Whether to replace an existing run.
+    files : mapping of str to dict, optional
+        Contents of additional JSON files by name, written before the run is published.
+
+    Raises
+    ------
+    RequestError
+        If the path exists, or if iterations or evaluate_every is below 1.
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}

@@ -26,9 +26,18 @@ _SHARE = 0.8  # fraction of the available memory used if no limit is given
 class StochasticEngine(StaticEngine):
     """Engine that runs a program on a dataset, starting from its initial values. Use as a context manager.
 
-    workers: number of processes; None for all cores.
-    memory_bytes: memory limit of all processes together. For a run directory with metrics, commits and resume, use
-        `create_run` and `train` with the same program.
+    For a run directory with metrics, commits and resume, use `create_run` and `train` with the same program.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Dataset to train on.
+    spec : ProgramSpec
+        Program and its options.
+    workers : int, optional
+        Number of processes; None for all cores.
+    memory_bytes : int, optional
+        Memory limit of all processes together.
     """
 
     def __init__(

@@ -51,9 +51,17 @@ TIMES = ("computing_s", "waiting_s", "communicating_s")
 class Local(NamedTuple):
     """A local variable: an array (by default a single number) for each element.
 
-    per: "element"; "entry" for an array whose first dimension is the element's entries or tokens; or "work" for a
-        temporary array of `process`.
-    derived: whether `process` does not read the variable, so that it need not be restored when a pass is undone.
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array of an element.
+    dtype : str
+        Type of the array.
+    per : "element", "entry" or "work"
+        "entry" for an array whose first dimension is the element's entries or tokens; "work" for a temporary array of
+        `process`.
+    derived : bool
+        Whether `process` does not read the variable, so that it need not be restored when a pass is undone.
     """
 
     shape: tuple[int, ...] = ()
@@ -70,12 +78,24 @@ class Local(NamedTuple):
 class StochasticProgram(StaticProgram):
     """Base class of stochastic programs, which define `shared_variables`, `process` and optional methods.
 
-    parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials, and fewer after a pass that
-        increased the loss (see `ooc.stochastic.parallelism_degree`); "auto" requires `loss`.
-    sync_per_pass: number of rounds in a pass.
-    strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1 and the workers'
-        changes are averaged or summed.
-    on_ring: whether the dataset is a shard that is trained together with all other shards.
+    Parameters
+    ----------
+    dataset : dataset
+        Dataset, or the shard of one machine.
+    parallelism : int or "auto"
+        Number of workers; or "auto" to choose up to `most_parallelism` by trials, and fewer after a pass that increased
+        the loss (see `ooc.stochastic.parallelism_degree`). "auto" requires `loss`.
+    most_parallelism : int
+        Largest number of workers that "auto" chooses.
+    sync_per_pass : int
+        Number of rounds in a pass.
+    strategy : "reweight", "average" or "accumulate"
+        "average" and "accumulate" are for comparison: elements have weight 1 and the workers' changes are averaged or
+        summed.
+    seed : int
+        Seed of the random numbers.
+    on_ring : bool
+        Whether the dataset is a shard that is trained together with all other shards.
     """
 
     start = Phase("start", "grid", writes=False)
