@@ -1,7 +1,7 @@
 """Train under several memory budgets, starting with a cold page cache, and measure memory and disk transfers.
 
-Every training is the command a user would give. With --limit all its processes are in a memory control group (which
-takes root), and one that held more would be killed.
+Every run is started with the command that a user would type. With --limit, its processes are in a memory
+control group, which requires root and kills a process that exceeds the limit.
 """
 
 from __future__ import annotations

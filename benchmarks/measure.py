@@ -60,7 +60,7 @@ def run_contestant(name: str, spec: TopicModelSpec, timeout: float) -> dict[str,
     record = json.loads(record_file.read_text(encoding="utf-8"))
     trained = [size for at, size in samples if any(first <= at <= last for first, last in record["intervals"])]
     record["memory_whole_bytes"] = max((size for _, size in samples), default=0)
-    record["memory_bytes"] = max(trained, default=record["memory_whole_bytes"])  # a training too short to be sampled
+    record["memory_bytes"] = max(trained, default=record["memory_whole_bytes"])  # a run too short to be sampled
     return record
 
 

@@ -75,13 +75,13 @@ class OutOfCoreBenchmark:
         return path
 
     def how(self) -> list[str]:
-        """Return the options of a training, except its budget."""
+        """Return the options of a training run, except its budget."""
         args = self.args
         what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
         return [*what, "--iterations", str(args.iterations), "--evaluate-every", str(args.iterations)]
 
     def plan(self, budget: str) -> dict[str, Any]:
-        """Return the estimate of `ooc plan` for a training under a budget."""
+        """Return the estimate of `ooc plan` for a run under a budget."""
         args = self.args
         what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
         command = [*budgets.OOC, "plan", str(self.path), *what, "--memory", budget, "--json"]
@@ -111,13 +111,13 @@ class OutOfCoreBenchmark:
         }
 
     def recover(self, budget: str) -> dict[str, Any]:
-        """Kill a training after some iterations, resume it, and return the seconds until it continues."""
+        """Kill a run after some iterations, resume it, and return the seconds until it continues."""
         run = self.scratch / "killed"
         budgets.drop_cache(self.path)
         process = budgets.start(["train", "lda", str(self.path), str(run), *self.how(), "--memory", budget])
         while len(lines_of(run)) < self.args.kill_after:
             if process.poll() is not None:
-                raise SystemExit(f"--kill-after {self.args.kill_after}: the training ended before")
+                raise SystemExit(f"--kill-after {self.args.kill_after}: training ended before")
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -15,7 +15,7 @@ Planned = Mapping[int, Sequence[int]]  # bytes that so many ranks are to send in
 
 
 def seconds(result: Result) -> list[float]:
-    """Return the seconds of each iteration; the first one is counted from the start of the training."""
+    """Return the seconds of each iteration; the first one is counted from the start of training."""
     ends = [line["elapsed_s"] for line in result["lines"]]
     return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
 

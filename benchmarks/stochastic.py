@@ -28,7 +28,7 @@ from benchmarks.report import describe_machine, machine, table
 from benchmarks.stochastic_contest import PASSES, YARDSTICK, contest, engine
 from benchmarks.stochastic_data import SampleSubset, load, shifted_digits
 from blocks.compiled import reordered_kernel
-from ooc.stochastic.tasks import ProcessElements
+from ooc.stochastic.pass_tasks import ProcessElements
 from samplers.regression.softmax.program import FIRST_SQUARES, SoftmaxProgram, class_of, turn_to_gradients
 
 DEGREES = (1, 4, 16, 64)

@@ -61,7 +61,7 @@ def _require_no_bytes(rows: Iterable[Sequence[object]], columns: Sequence[str]) 
             name = next(name for name, value in zip(columns, row, strict=True) if isinstance(value, bytes))
             raise RequestError(
                 f"--query: the column {name!r} contains bytes; expected text or numbers",
-                f"Select CAST({name} AS TEXT), or leave the column out.",
+                f"Select CAST({name} AS TEXT), or omit the column.",
             )
 
 

@@ -116,9 +116,9 @@ _OTHERS = (  # file formats that are not text: first bytes, name, remedy
         "a SQLite database",
         "Read the rows of a query: ooc ingest csv {name} OUT --query 'SELECT ...'",
     ),
-    (b"\x7fELF", "a program", "Give a text file."),
-    (b"\x89PNG", "a picture", "Give a text file."),
-    (b"\xff\xd8\xff", "a picture", "Give a text file."),
+    (b"\x7fELF", "a program", "Use a text file."),
+    (b"\x89PNG", "a picture", "Use a text file."),
+    (b"\xff\xd8\xff", "a picture", "Use a text file."),
 )
 
 

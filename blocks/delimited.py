@@ -136,7 +136,7 @@ def options_dialect(path: str, delimiter: str | None, quote: str | None, header:
     mark = '"' if quote is None else named_character("--quote", quote)
     if mark == character:
         raise RequestError(
-            f"--quote and --delimiter must differ, got {mark!r} for both", "If no field is quoted, give --quote none."
+            f"--quote and --delimiter must differ, got {mark!r} for both", "If no field is quoted, use --quote none."
         )
     return DelimitedDialect(character, mark, header)
 

@@ -57,7 +57,7 @@ def to_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterato
             byte = error.object[error.start]
             raise RequestError(
                 f"{name}, line {line + before}: byte 0x{byte:02x} is not {codec}: {error.reason}",
-                "Give the encoding of the file with --encoding, or convert it with iconv.",
+                "Set --encoding to the file's encoding, or convert it with iconv.",
             ) from None
         line += text.count("\n")
         yield text.encode("utf-8", "replace")
@@ -88,7 +88,7 @@ def decode_utf8(data: bytes, name: str, first: int = 1) -> str:
         line = first + data.count(b"\n", 0, error.start)
         raise RequestError(
             f"{name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
-            "Give the encoding of the file with --encoding, or convert it with iconv.",
+            "Set --encoding to the file's encoding, or convert it with iconv.",
         ) from None
 
 

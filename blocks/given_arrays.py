@@ -19,7 +19,7 @@ def integers(name: str, given: Any) -> np.ndarray:
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "iu":
         if array.size:
-            raise RequestError(f"{name} must be integers, got dtype {array.dtype}", f"Give {name}.astype(int).")
+            raise RequestError(f"{name} must be integers, got dtype {array.dtype}", f"Pass {name}.astype(int).")
         return array.astype(np.int64)
     if array.dtype.kind == "i" and array.size and (least := int(array.min())) < 0:
         raise RequestError(f"{name} must be at least 0, got {least} at index {int(array.argmin())}")
@@ -50,7 +50,10 @@ def python_times(array: Any) -> Any:
 def require_unmasked(name: str, given: Any) -> None:
     """Raise RequestError if a NumPy masked array has masked values, which would become ordinary numbers."""
     if np.ma.is_masked(given):
-        raise RequestError(f"{name} has masked values", f"Fill in missing values, or leave them out: {name}.filled().")
+        raise RequestError(
+            f"{name} has masked values",
+            f"Fill in missing values, for example with {name}.filled(value), or remove them.",
+        )
 
 
 def _one_dimensional(name: str, given: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from blocks.given_arrays import integers, python_times, require_ascending, requi
 from blocks.plurals import count_of
 from blocks.stored_dataset import range_parts
 
-_TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
+_TABLES = "Pass a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
 _VALUES = 1 << 12  # number of values of a column converted to Python objects at a time
 _ROWS = 1 << 8  # number of rows taken from a generator at a time
 
@@ -196,7 +196,7 @@ class InputTable:
     def _not_finite(self, row: int, column: int, value: Any) -> RequestError:
         return RequestError(
             f"{self.place(row, column)}: {value} is not a finite float32 number",
-            "Fill in missing values, or leave their rows out.",
+            "Fill in missing values, or remove their rows.",
         )
 
     def place(self, row: int, column: int) -> str:
@@ -279,7 +279,7 @@ def row_labels(given: Any, rows: int, first: int) -> np.ndarray:
     if not (finite := np.isfinite(numbers)).all():
         at = int(finite.argmin())
         raise RequestError(
-            f"y, row {first + at} (counted from 0): {numbers[at]} is not a finite number", "Leave such rows out."
+            f"y, row {first + at} (counted from 0): {numbers[at]} is not a finite number", "Remove these rows."
         )
     return numbers
 
@@ -303,7 +303,7 @@ def table_target(table: Any, target: str, y: Any) -> Any:
     """
     if y is not None:
         raise RequestError(
-            f"y is given twice: as an argument, and as the target {target!r} in X", "Give only one of them."
+            f"y is given twice: as an argument, and as the target {target!r} in X", "Use only one of them."
         )
     return table_column(table, target, "target")
 

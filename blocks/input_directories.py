@@ -58,7 +58,7 @@ def find_files(inputs: Sequence[str], pattern: str) -> FoundTextFiles:
         inside = sorted(path for path in _below(Path(given), set(), left_out) if path.match(pattern))
         if not inside:
             raise RequestError(
-                f"{given}: no file in this directory matches {pattern!r}", "Give another pattern with --glob."
+                f"{given}: no file in this directory matches {pattern!r}", "Use another pattern with --glob."
             )
         found += [(str(path), path.relative_to(given).as_posix()) for path in inside]
     archives = {given for given in inputs if not Path(given).is_dir() and is_archive(given)}
@@ -83,7 +83,7 @@ def _tables_below(directory: str) -> list[str]:
     if not found:
         raise RequestError(
             f"{directory} is a directory without {', '.join(_TABLES[:-1])} or {_TABLES[-1]} files",
-            "Give names of files. Directories of text files can be read with `ooc ingest text`.",
+            "Specify files. Directories of text files can be read with `ooc ingest text`.",
         )
     return list(map(str, found))
 

@@ -26,7 +26,7 @@ def parse_size(text: str, option: str = "--memory") -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) == 0:
         raise RequestError(
-            f"{option}: {text!r} is not a size", "Give a number and a unit, such as 512MB, 2GB or 1.5GiB."
+            f"{option}: {text!r} is not a size", "Use a number and a unit, such as 512MB, 2GB or 1.5GiB."
         )
     return int(float(match[1]) * unit)
 
@@ -41,7 +41,7 @@ def parse_rate(text: str, option: str) -> float:
     if bits and float(bits[1]):
         return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8
     if not text.rstrip().lower().endswith("/s"):
-        raise RequestError(f"{option}: {text!r} is not a rate", "Give a number and a unit, such as 500MB/s or 1Gbps.")
+        raise RequestError(f"{option}: {text!r} is not a rate", "Use a number and a unit, such as 500MB/s or 1Gbps.")
     return float(parse_size(text.rstrip()[:-2], option))
 
 

@@ -128,7 +128,7 @@ class WorkerPool:
             raise WorkFailed(
                 f"no worker process has answered for {timeout:.0f} seconds; "
                 f"their tasks are {'; '.join(str(asked[0]) for asked in self._asked if asked)}",
-                "The stacks of all processes are printed above. A training can be resumed from its last saved state.",
+                "The stacks of all processes are printed above. A run can be resumed from its last saved state.",
             )
         for connection in ready:
             if connection is wake:

@@ -167,7 +167,7 @@ def _places(client: Any, addresses: Sequence[str] | None) -> list[DaskRankPlacem
     found = [alive[each] for each in addresses or alive]
     if not found or len(set(found)) < len(found):
         what = "a worker is listed twice" if found else "the cluster has no workers"
-        raise RequestError(what, "Give every rank a worker of its own; see client.wait_for_workers.")
+        raise RequestError(what, "Start a worker for every rank; see client.wait_for_workers.")
     return found
 
 

@@ -62,7 +62,7 @@ def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
 
 
 def advice(facts: dict[str, Any]) -> list[MachineAdvice]:
-    """Return advice for faster or safer trainings on a machine with the given facts."""
+    """Return advice for faster or safer training on a machine with the given facts."""
     found = [
         *_of_processor(facts["processor"]),
         *_of_memory(facts["memory"]),
@@ -118,7 +118,7 @@ def _of_memory(memory: dict[str, Any]) -> list[MachineAdvice | None]:
         _if(
             memory["swap_used"] > 0.1 * max(memory["total"], 1),
             f"{memory['swap_used'] / 1e9:.1f} GB of memory are swapped out",
-            "swapping competes with the training for the disk",
+            "swapping competes with training for the disk",
             "Close programs until the remaining ones fit into memory.",
         ),
     ]
@@ -126,7 +126,7 @@ def _of_memory(memory: dict[str, Any]) -> list[MachineAdvice | None]:
 
 def _of_disk(disk: dict[str, Any]) -> list[MachineAdvice | None]:
     if "error" in disk:
-        remedy = "Give a writable directory: ooc doctor DIR"
+        remedy = "Choose a writable directory: ooc doctor DIR"
         return [MachineAdvice(f"the disk of {disk['path']} was not measured: {disk['error']}", "", remedy)]
     speed = disk["reading"] + disk["writing"]
     return [

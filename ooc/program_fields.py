@@ -127,7 +127,7 @@ def set_options(program: Any, given: Mapping[str, Any]) -> None:
         setattr(program, name, convert_option(program, name, value, kinds[name]))
     if missing := [name for name in kinds if not hasattr(program, name)]:
         raise RequestError(
-            f"the program {name_of} needs the option {missing[0]!r}", f"Give it: --set {missing[0]}=VALUE"
+            f"the program {name_of} needs the option {missing[0]!r}", f"Set it with: --set {missing[0]}=VALUE"
         )
 
 

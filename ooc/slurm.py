@@ -33,7 +33,7 @@ def time_to_train() -> BatchJobTimeLimit | None:
     reserve = min(max(_SHARE * left, _LEAST), _MOST)
     if left <= reserve:
         raise RequestError(
-            f"the job ends in {max(left, 0):.0f} s, but saving a training can take {reserve:.0f} s",
+            f"the job ends in {max(left, 0):.0f} s, but saving the state can take {reserve:.0f} s",
             "Request more time for the job.",
         )
     return BatchJobTimeLimit(left - reserve)
@@ -68,5 +68,5 @@ def node_directory() -> Path:
             return Path(place)
     raise RequestError(
         f"--scratch node: neither {' nor '.join(_DISKS)} is a directory on this node",
-        "Give --scratch the path of a directory.",
+        "Set --scratch to the path of a directory.",
     )

@@ -1,4 +1,4 @@
-"""Base class for trainings whose state is a few arrays in one process: generations, commits, and the cost of
+"""Base class for training loops whose state is a few arrays in one process: generations, commits, and the cost of
 iterations.
 
 On a ring, all ranks have the same state, and each rank commits it to its own run.
@@ -26,7 +26,7 @@ from ooc.training_loop import CheckpointSchedule, rewind_metrics
 
 
 class TrainingSolver(Protocol):
-    """Protocol of solvers that hold and change the state of a training. bytes_read, samples: bytes read and samples
+    """Protocol of solvers that hold and change the state of a run. bytes_read, samples: bytes read and samples
     processed by this process so far. solved: number of iterations done.
     """
 

@@ -56,11 +56,11 @@ class TrainingObserver(Protocol):
         ...
 
     def finish(self, engine: StaticEngine) -> None:
-        """Publish the model of a finished training; called again after a kill."""
+        """Publish the model of a finished run; called again after a kill."""
         ...
 
 
-Callback = Callable[[dict[str, Any]], object]  # called with each line of the metrics; a true result ends the training
+Callback = Callable[[dict[str, Any]], object]  # called with each line of the metrics; a true result ends training
 
 
 def publish_model(run: Run, engine: StaticEngine) -> None:
@@ -127,7 +127,7 @@ def _of_ring(run: Run) -> dict[str, Any]:
 
 
 def _start(engine: StaticEngine, stop: StopRequest, *, quiet: bool, log: Callable[[str], None]) -> bool:
-    """Start the engine, unless a signal arrives. max_time does not apply, because short trainings must make progress
+    """Start the engine, unless a signal arrives. max_time does not apply, because short runs must make progress
     too."""
     with ProgressBar("start", engine.start_stages(), "stage", quiet=quiet, log=log) as progress:
 

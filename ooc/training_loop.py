@@ -1,7 +1,7 @@
 """Training loop: steps with commits, metrics, progress and an orderly stop.
 
-Each kind of training implements `TrainingSteps`, such as the iterations of an engine (`ooc.training`) or the lambdas of
-a path.
+Each kind of training loop implements `TrainingSteps`, such as the iterations of an engine (`ooc.training`) or the
+lambdas of a path.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StopRequest:
 
 
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
-    """Return the exception for a training that stops early.
+    """Return the exception for a run that stops early.
 
     told: description of the saved state, for the message.
     ring: on a ring, only the exception of rank 0 carries the data for `--json`.
@@ -103,7 +103,7 @@ class CheckpointSchedule:
 
 
 class TrainingSteps(Protocol):
-    """The steps of a training. An iteration may have several steps."""
+    """The steps of a training loop. An iteration may have several steps."""
 
     total: int | None  # number of iterations; None if unknown
     unit: str  # unit of the progress bar, such as "iteration"
@@ -145,7 +145,7 @@ class TrainingSteps(Protocol):
         ...
 
     def finish(self) -> None:
-        """Publish the model of a finished training; called again after a kill."""
+        """Publish the model of a finished run; called again after a kill."""
         ...
 
 
@@ -184,7 +184,7 @@ def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool)
 
 
 def end_training(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
-    """Log the end of a training, and return the last line of the metrics.
+    """Log the end of training, and return the last line of the metrics.
 
     Raises Interrupted if there is a reason for stopping early.
     """

@@ -155,7 +155,7 @@ def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
     specs = getattr(program, method)()
     if wrong := _wrong_in(specs):
         where = f"{_place_of_method(program, method)}: `{method}`"
-        raise RequestError(where + wrong, 'Give ooc.ArraySpec((1000,), "float64") for each name.')
+        raise RequestError(where + wrong, 'Pass ooc.ArraySpec((1000,), "float64") for each name.')
     return dict(specs)
 
 

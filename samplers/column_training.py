@@ -14,7 +14,7 @@ from samplers.options import TrainingResources
 from samplers.training_preparation import announce, budget_of
 
 if TYPE_CHECKING:
-    from ooc.dynamic.plan import RoundMemoryPlan
+    from ooc.dynamic.round_memory_plan import RoundMemoryPlan
 
 
 def plan_columns(design: StoredDataset, spec: ProgramSpec, resources: TrainingResources) -> RoundMemoryPlan:
@@ -22,7 +22,7 @@ def plan_columns(design: StoredDataset, spec: ProgramSpec, resources: TrainingRe
 
     Raises RequestError if the memory limit is too small.
     """
-    from ooc.dynamic.plan import plan_rounds  # imported here because its kernels make the import slow
+    from ooc.dynamic.round_memory_plan import plan_rounds  # imported here because its kernels make the import slow
 
     workers = resources.workers or core_count()
     return plan_rounds(design, spec, workers, budget_of(resources.memory_bytes))  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ class ProgramRun(Run):
         Raises RequestError if training is not finished.
         """
         if not (found := sorted((self.path / "model").glob("*.npz"))):
-            raise RequestError(f"{self.path} has no model yet", "Finish the training with resume().")
+            raise RequestError(f"{self.path} has no model yet", "Finish training with resume().")
         arrays: dict[str, np.ndarray] = {}
         for file in found:
             with np.load(file) as content:

@@ -153,7 +153,7 @@ def size_of(text: str, option: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResources(Options):
-    """Resources and location of a training; the model does not depend on them."""
+    """Resources and location of a run; the model does not depend on them."""
 
     group = RESOURCES
 
@@ -180,20 +180,20 @@ class TrainingResources(Options):
         Option(
             "Save the state and stop after this many seconds; continue with `ooc resume`.",
             metavar="SECONDS",
-            without={"estimator": "no run remains after fit; a callback can end the training"},
+            without={"estimator": "no run remains after fit; a callback can end training"},
         ),
     ] = None
     scratch: Annotated[
         Path | None,
         Option(
-            "Directory on a faster disk for the state of the training [default: inside RUN].",
+            "Directory on a faster disk for the state of the run [default: inside RUN].",
             without={"estimator": "its run is in the directory of tempfile"},
         ),
     ] = None
     on_node: Annotated[
         bool,
         Option(
-            together="Give --scratch the path of a directory.",
+            together="Set --scratch to the path of a directory.",
             without={"command": "is --scratch node", "estimator": "trains on one machine"},
         ),
     ] = False

@@ -26,7 +26,7 @@ _SOURCES = "source files of the program"
 
 
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
-    """Raise RequestError on all ranks unless each has its part of the same training.
+    """Raise RequestError on all ranks unless each has its part of the same run.
 
     options: the program's options that must be equal on all ranks; None if all must be.
     """
@@ -44,9 +44,9 @@ def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> N
         rank, names = found
         raise RequestError(
             f"{run.path} and the run of rank {rank} differ in {', '.join(names)}",
-            "Give --iterations, or give each rank the run that it trained."
+            "Set --iterations, or use the run that each rank trained."
             if names == ["iterations"]
-            else "Give each rank the run that it trained.",
+            else "Use the run that each rank trained.",
         )
 
 
@@ -56,7 +56,7 @@ def check_alike(ring: Ring, options: dict[str, Any]) -> None:
         rank, names = found
         raise RequestError(
             f"rank {ring.rank} and rank {rank} have different {', '.join(names)}",
-            "Give all ranks the same options, and files with the same content.",
+            "Use the same options on all ranks, and files with the same content.",
         )
 
 

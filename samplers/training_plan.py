@@ -1,4 +1,4 @@
-"""Estimate the training of a topic model, for an existing dataset or for hypothetical data and machines."""
+"""Estimate the cost of training a topic model, for an existing dataset or for hypothetical data and machines."""
 
 from __future__ import annotations
 

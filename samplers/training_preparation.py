@@ -1,4 +1,4 @@
-"""Prepare every training: check limits, check the data, plan the memory."""
+"""Prepare training: check limits, check the data, plan the memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ooc.workers.worker import ProgramSpec
 from samplers.options import TrainingResources
 
 if TYPE_CHECKING:
-    from ooc.dynamic.plan import RoundMemoryPlan
+    from ooc.dynamic.round_memory_plan import RoundMemoryPlan
 
 MEMORY_SHARE = 0.8  # fraction of the available memory that is used if no limit is given
 
@@ -88,13 +88,13 @@ def _plan(
 
 
 def announcement(dataset: StoredDataset, steps: str, workers: int, memory_bytes: int) -> str:
-    """Return the first line that a training prints: the data, its steps, workers and memory."""
+    """Return the first line that `ooc train` prints: the data, its steps, workers and memory."""
     taken = f"{count_of(workers, 'worker')}, up to {memory_bytes / 1e6:,.0f} MB of memory"
     return f"training on {size_summary(dataset)}: {steps}, {taken}"
 
 
 def announce(run: Run, plan: MemoryPlan | RoundMemoryPlan, *, quiet: bool) -> None:
-    """Print the data and the resources of the training."""
+    """Print the data and the resources of the run."""
     if not quiet:
         many = count_of(run.config["iterations"], "iteration")
         first = announcement(run.dataset(open_any), many, plan.workers, plan.bytes)
@@ -109,7 +109,7 @@ def train_planned(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Announce the training and its resources, then train; see `ooc.training.train`."""
+    """Announce the run and its resources, then train; see `ooc.training.train`."""
     quiet, max_time = resources.quiet, resources.max_time
     announce(run, plan, quiet=quiet)
     return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

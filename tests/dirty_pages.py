@@ -28,7 +28,7 @@ def on_disk(path: Path) -> None:
 
 
 class Watch(threading.Thread):
-    """Sample a quantity of this process and its children during a training; `most` is the maximum."""
+    """Sample a quantity of this process and its children during training; `most` is the maximum."""
 
     def __init__(self, measure: Callable[[int], int]) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def stopped(group: int) -> bool:
 
 @contextmanager
 def held(place: Path) -> Iterator[OocProcess]:
-    """Yield a training that is stopped within an iteration until the end of the context."""
+    """Yield a run that is stopped within an iteration until the end of the context."""
     process = OocProcess(place, f"{TRAIN} 5")
     try:
         until((place / "run" / "metrics.jsonl").exists)

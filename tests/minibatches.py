@@ -9,7 +9,7 @@ from corpora import InProcessProgram, names_of_words, planted_documents
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, write_corpus
-from samplers.lda import scvb0, start_fold_in, topic_tree
+from samplers.lda import document_fold_in, scvb0, topic_tree
 from samplers.lda.program import topic_type
 from samplers.lda.token_kernels import symmetric_prior
 
@@ -36,7 +36,7 @@ class Minibatch:
         self.documents = (self.block.offsets, self.block.positions, self.words_at, self.first, self.last)
         self.tokens = scvb0.fold_documents(*self.documents, self.estimate, self.mixtures)
 
-    def make_estimate(self, dataset: Dataset) -> start_fold_in.ExpectedTopicCounts:
+    def make_estimate(self, dataset: Dataset) -> document_fold_in.ExpectedTopicCounts:
         """Return random expected counts; sets `alpha` and `phi`, the probability of each word in each topic."""
         topics = self.topics
         self.alpha = 0.1 * np.arange(1, topics + 1)
@@ -47,7 +47,7 @@ class Minibatch:
         kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
         arena, entries = self.rows.reshape(-1), np.zeros(dataset.vocabulary_size + 1, np.int64)
         tree = topic_tree.TopicTree(arena.view(np.uint32), entries, *NO_TREE, np.array([0, topics]), 2, 0, 1)
-        return start_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, topics, tree)
+        return document_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, topics, tree)
 
     def mixture(self, document: int) -> np.ndarray:
         """Return n_kd of a document as stored, float64 (K,)."""

@@ -16,8 +16,8 @@ from blocks.samples.samples import SampleBlock, Samples
 from ooc.rng import random_bits, stream_key
 from ooc.stochastic.elements import uniform
 from ooc.stochastic.parallelism_degree import ParallelismChoice
+from ooc.stochastic.pass_tasks import ProcessElements
 from ooc.stochastic.program import Local, StochasticProgram
-from ooc.stochastic.tasks import ProcessElements
 from ooc.stochastic.variable_arrays import Shared
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from corpora import tree
 from unplugged_disk import LoopbackDisk, OocProcess
 
-RATE = 1000  # of the clock by which a training that is killed commits
+RATE = 1000  # of the clock by which a run that is killed commits
 ONE = "--workers 1"
 LDA = f"--topics 3 --sampler two-phase {ONE} --evaluate-every 40"
 FACTORS = f"--rank 4 {ONE} --iterations 60"

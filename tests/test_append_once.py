@@ -26,7 +26,7 @@ from text_files import words_of, write_day
 from blocks import Dataset
 from blocks.json_files import write_json
 
-REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
+REMEDY = "Remove the document, or use --skip-known to skip documents that the dataset already has."
 
 
 def succeed(ooc: Ooc, command: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -179,7 +179,7 @@ def test_options_that_chose_the_vocabulary_may_be_given_again(days: Path, ooc: O
         complaint = f"ooc: {option}: corpus was ingested {was}, {again}"
         assert refused(ooc, f"ingest jsonl all.jsonl corpus --append {option}") == [
             complaint,
-            f"Leave {option.split()[0]} out.",
+            f"Omit {option.split()[0]}.",
         ]
     assert "--append" in refused(ooc, "ingest jsonl 1.jsonl nowhere --skip-known")[1]
     assert (

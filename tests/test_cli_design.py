@@ -76,7 +76,7 @@ def test_dropping_the_target_is_not_advised(tmp_path, ooc):
     (tmp_path / "x.csv").write_text("a,y\n1,yes\n")
     for target, advice in (
         ("y", "code the two classes of a logistic regression as 0 and 1"),
-        ("a", "or give --drop y"),
+        ("a", "or use --drop y"),
     ):
         refused = ooc("ingest", "csv", "x.csv", "out", "--target", target)
         assert refused.returncode == 2

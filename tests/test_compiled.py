@@ -211,7 +211,7 @@ def test_workers_load_kernels_without_scipy() -> None:
     """Numba would import it, for 0.25 s, when the first kernel is called."""
     from blocks.workers import WorkerPool
 
-    with WorkerPool("handlers:start_with_kernels", None, 1) as workers:
+    with WorkerPool("worker_targets:start_with_kernels", None, 1) as workers:
         assert workers.ask(0, "scipy") is False
 
 

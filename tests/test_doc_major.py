@@ -66,7 +66,9 @@ def test_blocks_that_are_opened_by_who_updates_the_rows_are_sampled_whole(corpus
     options = {"topics": topics, "start": "random"}
     with (
         written(corpus) as dataset,
-        InProcessProgram(dataset, program_spec(**options)._replace(target="handlers:CheckedDocumentsLda")) as chain,
+        InProcessProgram(
+            dataset, program_spec(**options)._replace(target="worker_targets:CheckedDocumentsLda")
+        ) as chain,
     ):
         assert chain.program.whole_blocks
         chain.iterate(3)

@@ -158,7 +158,7 @@ def test_infer_tells_stop_words_from_unknown_ones_and_counts_empty_documents(pla
 
 def test_infer_says_that_documents_of_the_training_have_other_mixtures(ooc: Ooc) -> None:
     done = do(ooc, "infer", "run", "corpus", "folded.csv")
-    assert "Write the mixtures of the training with: ooc export run OUT --format mixtures\n" in done.stderr
+    assert "Write the mixtures at the end of training with: ooc export run OUT --format mixtures\n" in done.stderr
 
 
 def test_a_batch_without_a_known_word_is_answered_by_the_prior(place: Path, ooc: Ooc) -> None:

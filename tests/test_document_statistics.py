@@ -223,7 +223,7 @@ def test_unknown_tokens_need_a_vocabulary(place: Path, ooc_in: Any) -> None:
     assert (done.returncode, done.stderr) == (
         2,
         "ooc: --keep unknown_tokens needs a given vocabulary: without one, no token is unknown\n"
-        "Add --vocab-from DATASET, or leave unknown_tokens out.\n",
+        "Add --vocab-from DATASET, or omit unknown_tokens.\n",
     )
 
 

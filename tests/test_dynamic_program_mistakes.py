@@ -122,7 +122,7 @@ def test_what_goes_wrong_in_a_run_is_told(made: Path, program: Any, tmp_path: Pa
     with pytest.raises(OocError, match=re.escape(says)) as failed:
         fit(program(old, new), made / "small", tmp_path / "run", workers=1, iterations=3, quiet=True)
     if isinstance(failed.value, ModelDiverged):
-        assert "Give a smaller parallelism or rho" in failed.value.remedy
+        assert "Reduce parallelism or rho" in failed.value.remedy
     assert (tmp_path / "run").exists() != isinstance(failed.value, RequestError)  # a corrected program can be run again
 
 

@@ -22,7 +22,7 @@ from sklearn.svm import LinearSVC
 from blocks import Design
 from blocks.errors import OocError
 from ooc import ProgramRun, fit
-from ooc.dynamic.plan import plan_rounds
+from ooc.dynamic.round_memory_plan import plan_rounds
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.workers.worker import ProgramSpec
@@ -211,7 +211,7 @@ def test_ranks_of_mpi_go_on_together(place: Path, ooc: Ooc) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in OPTIONS])
 def test_a_killed_program_ends_with_the_same_bytes(name: str, place: Path, ooc: Ooc) -> None:
-    """Kill a training that has committed nothing but its start, and resume with another number of workers."""
+    """Kill a run that has committed nothing but its start, and resume with another number of workers."""
     target, options = OPTIONS[name]
     settings = [f"--set={option}={value}" for option, value in (options | {"tolerance": 1e-300}).items()]
     train = ["train", "program", target, str(place / "wide")]

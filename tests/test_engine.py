@@ -159,7 +159,7 @@ def test_an_answer_has_no_more_parts_than_it_may(dataset, most, sizes):
 
 
 def test_the_order_in_which_parts_are_dealt_does_not_matter(dataset, in_process, tmp_path):
-    spec = ProgramSpec("handlers:ReversedPartsLda", SPECS["two-phase"].options)
+    spec = ProgramSpec("worker_targets:ReversedPartsLda", SPECS["two-phase"].options)
     run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
     train(run, plan(2, 2), quiet=True)
     assert model_bytes(run.path) == in_process["two-phase"]
@@ -239,7 +239,7 @@ def test_no_switch_changes_what_is_computed(dataset, in_process, tmp_path, switc
 
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
 def test_an_error_in_a_worker_stops_the_run_and_leaves_nobody(dataset, tmp_path, buffers):
-    spec = ProgramSpec("handlers:FailingLda", SPECS["two-phase"].options)
+    spec = ProgramSpec("worker_targets:FailingLda", SPECS["two-phase"].options)
     run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
     threads = threading.active_count()
     with pytest.raises(WorkFailed, match="slice 2 is cursed"):

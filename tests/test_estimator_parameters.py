@@ -181,7 +181,7 @@ TOLD = [
         {"sampler": "splash", "optimize_every": 1},
         "optimize_every cannot be used with sampler splash",
     ),
-    (LatentDirichletAllocation, {"stop_words": "/none"}, r"stop_words: /none is neither.*\nGive languages"),
+    (LatentDirichletAllocation, {"stop_words": "/none"}, r"stop_words: /none is neither.*\nUse languages"),
     (
         LatentDirichletAllocation,
         {"memory": "1MB"},

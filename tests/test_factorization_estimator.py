@@ -91,7 +91,7 @@ def test_missing_values_are_found(fitted: MatrixFactorization) -> None:
     expected = -np.sqrt(np.mean((of_pairs - wanted) ** 2))
     assert fitted.score((np.array(USERS)[rows], columns, wanted)) == pytest.approx(expected)
     assert fitted.score(GAPS) > -0.05
-    with pytest.warns(UserWarning, match="that the training data did not have"):
+    with pytest.warns(UserWarning, match="that are not in the training data"):
         assert fitted.predict((["u01", "stranger"], [99, 3])).tolist() == [0.0, 0.0]  # without mean and biases
 
 

@@ -37,7 +37,7 @@ def test_an_interpreter_has_the_surroundings_of_its_caller(tmp_path: Path, monke
     assert workers._start_interpreter.__name__ == "fork_interpreter"
     monkeypatch.setenv("SOMETHING", "set")
     monkeypatch.chdir(tmp_path)
-    with Path("file").open("w") as file, WorkerPool("handlers:deeds", None, 1, inherit=[file.fileno()]) as one:
+    with Path("file").open("w") as file, WorkerPool("worker_targets:deeds", None, 1, inherit=[file.fileno()]) as one:
         pids = one.pids
         assert one.ask(0, ("environment", "SOMETHING")) == "set"
         assert one.ask(0, ("directory", None)) == str(tmp_path)

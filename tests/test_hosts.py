@@ -159,7 +159,7 @@ def test_two_ranks_that_cannot_reach_each_other(machines, model, launch):
         assert_unreachable(
             launch("--ports", "40000-40010", *TRAIN),
             ["rank 0 (host-0) cannot reach rank 1 (host-1) at 10.77.0.2 port 40000: no route to host"],
-            "Open TCP ports 40000-40010 on rank 1 (host-1), or use --tunnel. If an address is wrong, give address=IP on"
+            "Open TCP ports 40000-40010 on rank 1 (host-1), or use --tunnel. If an address is wrong, add address=IP to"
             " the host's line of --hosts.",
         )
     finally:
@@ -183,7 +183,7 @@ def test_where_only_ssh_is_open_every_pair_is_named_and_a_tunnel_helps(machines,
                 launch("--ssh-config", jump, *TRAIN),
                 pairs,
                 "Open TCP ports 40000, 40001, 40002 on rank 1 (host-1), rank 2 (host-2), rank 0 (host-0), or use"
-                " --tunnel. If an address is wrong, give address=IP on the host's line of --hosts.",
+                " --tunnel. If an address is wrong, add address=IP to the host's line of --hosts.",
             )
             done = launch("--ssh-config", jump, "--tunnel", *TRAIN).done()
     finally:

@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_launched_program_that_is_killed_comes_to_the_bits_of_one_machine(
     name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two ranks is killed during a training; the launch that resumes it ends a few iterations later. The one
+    """One of two ranks is killed during training; the launch that resumes it ends a few iterations later. The one
     machine has two workers and little memory."""
     target, data, options = PROGRAMS[name]
     shards = {"on_ring": "true"} if data == "samples" else {}

@@ -93,21 +93,21 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         (COUNTS[0], "Reshape your data"),
         (
             pd.DataFrame({"text": TEXTS}),
-            r"texts in the column 'text'; expected a single column\nGive only that column: X\['text'\]",
+            r"texts in the column 'text'; expected a single column\nPass only that column: X\['text'\]",
         ),
         (
             pl.DataFrame({"n": [1] * 80, "text": TEXTS}),
-            r"texts in the column 'text'; expected a single column\nGive only that column",
+            r"texts in the column 'text'; expected a single column\nPass only that column",
         ),
         (
             pd.DataFrame({"text": TEXTS}).to_numpy(),
-            r"X is an array of strings of shape \(80, 1\); expected a one-dimensional array.*\nGive X\[:, 0\]",
+            r"X is an array of strings of shape \(80, 1\); expected a one-dimensional array.*\nPass X\[:, 0\]",
         ),
         (
             np.array(TOKENS),
             r"X is an array of strings of shape \(80, 12\); expected a one-dim.*\nIf each row is a list of tokens",
         ),
-        ([], r"X must contain documents, got empty\nGive a matrix of word counts, or a list of texts"),
+        ([], r"X must contain documents, got empty\nPass a matrix of word counts, or a list of texts"),
         (iter([]), "X is empty"),
         (np.array([], object), "X is empty"),
         (None, "X must contain documents, got None"),
@@ -149,7 +149,7 @@ def test_texts_for_a_model_of_counts_are_refused() -> None:
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(COUNTS)
     for documents in (TOKENS, [" ".join(tokens) for tokens in TOKENS]):
         with pytest.raises(
-            RequestError, match=r"X contains texts.*counts without word names\nGive counts with the same"
+            RequestError, match=r"X contains texts.*counts without word names\nPass counts with the same"
         ):
             model.transform(documents)
     named = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(pd.DataFrame(COUNTS, columns=WORDS))
@@ -158,7 +158,7 @@ def test_texts_for_a_model_of_counts_are_refused() -> None:
 
 def test_counts_of_other_words_for_a_model_of_texts_are_refused() -> None:
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(TOKENS)
-    said = r"X has 9 features.*expecting 10.*\nGive texts.*column for each word of vocabulary_"
+    said = r"X has 9 features.*expecting 10.*\nPass texts.*column for each word of vocabulary_"
     with pytest.raises(RequestError, match=said), pytest.warns(UserWarning, match="valid feature names"):
         model.transform(COUNTS[:, 1:])
     np.testing.assert_array_equal(model.transform([[], ["goal"]])[:1], model.transform([[]]))
@@ -269,9 +269,7 @@ def test_counts_become_tokens_only_if_these_fit(count: int, memory: str, said: s
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     what = [rf"a document of X has {count + 1:,} tokens"] * 3 + [rf"X has {count + 4:,} tokens"] * 2
-    pattern = "".join(
-        rf"memory {said} MB is too small: {it}.* takes? [0-9,]+ MB\nGive a larger memory.*\n" for it in what
-    )
+    pattern = "".join(rf"memory {said} MB is too small: {it}.* takes? [0-9,]+ MB\nIncrease memory.*\n" for it in what)
     assert re.fullmatch(pattern, done.stdout), done.stdout
 
 

@@ -293,15 +293,15 @@ TEXT = "the cat sat on the mat"
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ([], r"X is empty; expected at least one row\nGive an array"),
-        (None, r"X must be a table of numbers, got None\nGive an array"),
+        ([], r"X is empty; expected at least one row\nPass an array"),
+        (None, r"X must be a table of numbers, got None\nPass an array"),
         (TEXT, "X (is the string|must be a table of numbers)"),
         (TEXT * 50, "X (is the string|must be a table of numbers)"),
         ({"a": 1}, "X must be a table of numbers, got the dict"),
         (iter([1]), "X must be a table of numbers, got the list_iterator"),
         (
             [TEXT] * 120,
-            r"X must contain numbers, got the string 'the cat .*' in row 0 \(counted from 0\)\nLeave strings out",
+            r"X must contain numbers, got the string 'the cat .*' in row 0 \(counted from 0\)\nDrop strings",
         ),
         (
             pd.DataFrame({"text": [TEXT] * 120}),
@@ -326,7 +326,7 @@ def test_y_is_given_once(tmp_path: Path) -> None:
             Lasso().fit(tmp_path / "data", y)
     with pytest.raises(
         RequestError,
-        match=r"no dataset exists at this path\nGive an array, .*, or the path of a dataset made by `ooc ing",
+        match=r"no dataset exists at this path\nPass an array, .*, or the path of a dataset made by `ooc ing",
     ):
         Lasso().fit(X, Y).predict("dat")
 

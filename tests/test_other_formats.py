@@ -72,7 +72,7 @@ def test_bad_lines_of_lda_c_are_named(text: str, said: str, tmp_path: Path, ooc:
         refused.stderr
     )
     without = ooc("ingest", "uci", "in.dat", "out")
-    assert (without.returncode, "Give the vocabulary file with --vocab: line 1 is term 0." in without.stderr) == (
+    assert (without.returncode, "Set --vocab to the vocabulary file: line 1 is term 0." in without.stderr) == (
         2,
         True,
     )

@@ -34,7 +34,7 @@ from ooc.stochastic.parallelism_degree import (
     is_worse,
     undone_choice,
 )
-from ooc.stochastic.tasks import ComputeHeldOutLosses, ProcessElements, check_stage, trial_stages
+from ooc.stochastic.pass_tasks import ComputeHeldOutLosses, ProcessElements, check_stage, trial_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 
@@ -74,7 +74,7 @@ def alone(samples: Samples, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_workers_that_are_fixed_diverge(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(ModelDiverged, match=r"the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(ModelDiverged, match=r"training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, parallelism=16)
 
 
@@ -162,7 +162,7 @@ def test_batches_of_workers_make_no_difference(samples: Samples, monkeypatch: py
 
 
 def test_what_is_too_fast_even_for_one_worker_ends_with_a_message(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(ModelDiverged, match=r"iteration 1: the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(ModelDiverged, match=r"iteration 1: training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, rate=10.0)
 
 

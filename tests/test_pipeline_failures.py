@@ -183,14 +183,14 @@ def away(name: str, step: str) -> InjectedFailure:
 FAILURES = {
     "an ingestion is killed": killed("ingest"),
     "an append is killed": killed("append"),
-    "a training is killed": killed("train"),
+    "a run is killed": killed("train"),
     "an inference is killed": killed("infer"),
     "an export is killed": killed("export"),
     "the disk is full while more is appended": disk("append", errno.ENOSPC),
     "the disk fails while a model is trained": disk("train", errno.EIO),
     "the disk is full while a model is exported": disk("export", errno.ENOSPC),
-    "a training is interrupted": signalled(signal.SIGINT),
-    "a training is terminated": signalled(signal.SIGTERM),
+    "a run is interrupted": signalled(signal.SIGINT),
+    "a run is terminated": signalled(signal.SIGTERM),
     "a worker is killed": without_a_worker(),
     "the time of a training is over": refused("train", "--max-time 0.001", 75),
     "there is too little memory": refused("append", "--memory 20MB", 2),
@@ -202,7 +202,7 @@ FAILURES = {
 
 QUICK = [
     "an append is killed",
-    "a training is killed",
+    "a run is killed",
     "the disk is full while a model is exported",
 ]
 

@@ -20,12 +20,12 @@ from rings import HOST, in_all, nothing_left, pass_slices, until
 
 from benchmarks.sshd import free_port
 from blocks import RequestError, WorkFailed
-from ooc.launch import meeting as meeting_place
 from ooc.launch import rank_number as places
 from ooc.launch import rendezvous as joining
 from ooc.launch import rendezvous_messages as messages
-from ooc.launch.meeting import Rendezvous
+from ooc.launch import rendezvous_settings
 from ooc.launch.rendezvous import join
+from ooc.launch.rendezvous_settings import Rendezvous
 from ooc.ring import handshake, tcp
 from ooc.ring.credentials import key_credentials
 from ooc.ring.handshake import MAX_PENDING
@@ -54,7 +54,7 @@ def meetings(ranks: int, host: str = HOST, **options: Any) -> list[Rendezvous]:
 def holder(meeting: Rendezvous) -> Iterator[ssl.SSLSocket]:
     """A connection to rank 0 of a process that has the key, and may be anything else."""
     shared = key_credentials(meeting.key, "rendezvous")
-    context = meeting_place.at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
+    context = rendezvous_settings.at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     with socket.socket() as plain:
         until(lambda: plain.connect_ex((HOST, meeting.port)) == 0)
         with context.wrap_socket(plain, server_hostname="rendezvous") as connection:
@@ -210,7 +210,7 @@ def test_pairs_that_cannot_reach_each_other_are_named_everywhere_with_what_helps
     ]
     remedy = (
         f"Open TCP port 1, 2 on rank 1 ({here}), rank 2 ({here}); --ports FIRST-LAST chooses the ports on which ranks"
-        " listen. If an address is wrong, give --rendezvous an address of rank 0 in the network of all ranks."
+        " listen. If an address is wrong, set --rendezvous to an address of rank 0 in the network of all ranks."
     )
     assert found == [("; ".join(pairs), remedy)] * 3
 

@@ -1,4 +1,4 @@
-"""What a training on a ring does at its evaluations and at its end: the first rank for all."""
+"""What a run on a ring does at its evaluations and at its end: the first rank for all."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lasso", {"parallelism": 0}, "--parallelism must be at least 1, got 0"),
     ("lasso", {"schedule": None}, "--parallelism can only be used with --schedule"),
     ("lasso", {"rho": -1.0}, "--rho must be above 0, got -1.0"),
-    ("lasso", {"memory_bytes": 180_000_000}, "or leave --schedule, which holds all columns in memory, out."),
+    ("lasso", {"memory_bytes": 180_000_000}, "or omit --schedule, which holds all columns in memory."),
 ]
 
 

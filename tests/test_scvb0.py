@@ -18,7 +18,7 @@ from scipy import stats
 from blocks import Dataset, RequestError
 from ooc.rng import stream_key
 from ooc.training import train
-from samplers.lda import scvb0, start_fold_in, warm_start
+from samplers.lda import document_fold_in, scvb0, warm_start
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +55,15 @@ def test_of_many_likely_topics_the_most_likely_are_kept(dataset):
     batch.alpha[:] = 0.1
     estimate = batch.estimate._replace(alpha=batch.alpha.astype(np.float32))
     batch.phi = (batch.rows.astype(np.float64) * SCALE + BETA) * batch.shares
-    memory = start_fold_in.new_memory(batch.block.offsets, 0, 30, estimate)
+    memory = document_fold_in.new_memory(batch.block.offsets, 0, 30, estimate)
     for document in range(batch.first, batch.last):
         words, times = np.unique(batch.words_of(document), return_counts=True)
         if not words.size:
             continue
         memory.words[: words.size], memory.times[: words.size] = words, times
         memory.words[words.size : words.size + 4], memory.times[words.size : words.size + 4] = words[-1:], 0
-        found = start_fold_in.fold(words.size, estimate, memory)
-        assert 32 <= found <= start_fold_in.LIKELY
+        found = document_fold_in.fold(words.size, estimate, memory)
+        assert 32 <= found <= document_fold_in.LIKELY
         evidence = batch.evidence(words, times)
         kept = np.zeros(300, bool)
         kept[memory.likely[:found]] = True

@@ -29,7 +29,7 @@ def test_arrays_have_their_shape_and_are_zero_and_apart():
 
 def test_workers_see_what_the_caller_writes_and_the_other_way_round():
     shared = SharedArrays(SPECS)
-    with WorkerPool("handlers:adding", (SPECS, shared.descriptor), 2, inherit=(shared.descriptor,)) as team:
+    with WorkerPool("worker_targets:adding", (SPECS, shared.descriptor), 2, inherit=(shared.descriptor,)) as team:
         shared["b"][:] = 0.5
         answers = [answer for _, answer in team.map_unordered([1, 1], ahead=1)]
         assert answers == [5000.0, 5000.0]

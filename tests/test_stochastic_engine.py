@@ -18,7 +18,7 @@ from stochastic_programs import Naive
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.plan.memory_plan import make_plan
-from ooc.stochastic.tasks import CombineVariables, GatherVariables, ProcessElements, cut, pass_stages
+from ooc.stochastic.pass_tasks import CombineVariables, GatherVariables, ProcessElements, cut, pass_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 

@@ -105,8 +105,8 @@ def test_advice_says_what_the_numbers_allow() -> None:
     def row(topics: int, perplexity: float | None, sd: float | None) -> dict[str, float | None]:
         return {"topics": topics, "perplexity": perplexity, "perplexity_sd": sd}
 
-    assert "give --held-out" in advice([row(5, None, None)])
+    assert "use --held-out" in advice([row(5, None, None)])
     assert "the most that were tried" in advice([row(5, 200, 1), row(9, 100, 1)])
     said = advice([row(5, 200, 1), row(9, 101, 1), row(20, 100.5, 1), row(50, 120, 1)])
     assert "that of 20 topics; 9 topics are within a standard deviation" in said
-    assert "Give --seeds 3" in advice([row(5, 100, None), row(9, 200, None)])
+    assert "Use --seeds 3" in advice([row(5, 100, None), row(9, 200, None)])

@@ -10,7 +10,7 @@ from scipy import stats
 
 from blocks import Dataset
 from ooc.rng import stream_key
-from samplers.lda import scvb0, start_fold_in, topic_tree
+from samplers.lda import document_fold_in, scvb0, topic_tree
 
 FANOUT, SIZES = 3, [7, 21, 62]  # the last topic of the second depth has two children
 
@@ -18,7 +18,7 @@ FANOUT, SIZES = 3, [7, 21, 62]  # the last topic of the second depth has two chi
 class SplitMinibatch(Minibatch):
     """A minibatch folded in under topics split twice. tables: the counts at each depth, NaN where there is none."""
 
-    def make_estimate(self, dataset: Dataset) -> start_fold_in.ExpectedTopicCounts:
+    def make_estimate(self, dataset: Dataset) -> document_fold_in.ExpectedTopicCounts:
         words, rng = dataset.vocabulary_size, np.random.default_rng(6)
         dense = rng.gamma(0.3, 9.0, (words, SIZES[0])).astype(np.float32)
         arena = np.zeros(60 * dense.size, np.float32)
@@ -46,7 +46,7 @@ class SplitMinibatch(Minibatch):
         kinds = (np.concatenate(each).astype(np.float32) for each in (self.all_shares, self.alphas))
         self.tables = self.read_tables(arena)
         self.phi = (np.nan_to_num(self.tables[2]) + BETA) * self.all_shares[2]
-        return start_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, SIZES[0], self.tree)
+        return document_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, SIZES[0], self.tree)
 
     def read_tables(self, arena: np.ndarray) -> list[np.ndarray]:
         """Read the arena as its description says."""

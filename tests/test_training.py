@@ -105,7 +105,7 @@ def test_two_hundred_kills_change_nothing(corpus, expected, tmp_path, number):
 def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, expected, tmp_path, buffers):
     """One is, at a slice of the fourth iteration."""
     stalled = tmp_path / "stalled"
-    stalling = "handlers:StallingLda"
+    stalling = "worker_targets:StallingLda"
     run = new_run(tmp_path / "run", corpus, ProgramSpec(stalling, SPEC.options), ITERATIONS)
     killed = TrainingProcess(run.path, 2, buffers, environment={"STALLED": str(stalled)}, program=(stalling,))
     until(lambda: stalled.exists() and stalled.read_text(), "a worker stalls")

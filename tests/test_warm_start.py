@@ -32,8 +32,8 @@ from minibatches import planted, share_found
 from blocks import Dataset, write_corpus
 from blocks.memory import held_memory
 from samplers.lda import topic_tree, warm_start
+from samplers.lda.document_fold_in import NO_ROW
 from samplers.lda.programs import sampler_spec
-from samplers.lda.start_fold_in import NO_ROW
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
 CLASSES = ("TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
@@ -70,7 +70,7 @@ def most_held(command: list[str], cwd: Path) -> int:
 
 @pytest.mark.long
 def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
-    """Train with the least memory limit, and compare the model's bytes with a training in memory.
+    """Train with the least memory limit, and compare the model's bytes with a run in memory.
 
     The limit is read from an error message, and the processes must not hold more. The training in memory has two
     workers.

@@ -26,7 +26,7 @@ def shared() -> Iterator[SharedArrays]:
 
 def claimed(shared: SharedArrays, unit: int) -> list[list[int]]:
     """What each of three workers could have of a unit that all of them are told of."""
-    with WorkerPool("handlers:claiming", (SPECS, shared.descriptor), 3, inherit=(shared.descriptor,)) as team:
+    with WorkerPool("worker_targets:claiming", (SPECS, shared.descriptor), 3, inherit=(shared.descriptor,)) as team:
         return [answer for _, answer in team.map_unordered([(unit, PARTS)] * 3, ahead=1)]
 
 

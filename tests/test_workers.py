@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 @pytest.fixture(scope="module")
 def pair(fresh_interpreters):
     """Two workers that do what messages say; tests that spoil them make their own."""
-    with WorkerPool("handlers:deeds", None, 2) as two:
+    with WorkerPool("worker_targets:deeds", None, 2) as two:
         yield two
 
 
@@ -47,7 +47,7 @@ def test_messages_and_answers_may_be_larger_than_what_sockets_hold(pair):
 
 
 def test_workers_are_closed_while_messages_are_sent():
-    with WorkerPool("handlers:deeds", None, 1) as one:
+    with WorkerPool("worker_targets:deeds", None, 1) as one:
         for _ in range(3):
             one.send(0, ("double", bytes(1 << 22)))
         pids = one.pids
@@ -78,7 +78,7 @@ def test_workers_leave_signals_to_their_caller_and_keep_to_one_thread(pair):
 
 
 def test_an_explained_error_travels_as_it_is():
-    with WorkerPool("handlers:deeds", None, 1) as one, pytest.raises(RequestError) as told:
+    with WorkerPool("worker_targets:deeds", None, 1) as one, pytest.raises(RequestError) as told:
         ask(one, 0, "refuse", "no")
     assert (told.value.what, told.value.remedy) == ("no", "Ask for something else.")
 
@@ -87,10 +87,10 @@ def test_an_explained_error_travels_as_it_is():
     ("deed", "argument", "named"), [("divide", 0, "ZeroDivisionError"), ("leave", 4, "SystemExit")]
 )
 def test_any_other_exception_travels_with_its_traceback(deed, argument, named):
-    with WorkerPool("handlers:deeds", None, 1) as one, pytest.raises(WorkFailed, match=named) as told:
+    with WorkerPool("worker_targets:deeds", None, 1) as one, pytest.raises(WorkFailed, match=named) as told:
         ask(one, 0, deed, argument)
     (traceback,) = told.value.__notes__
-    assert "handlers.py" in traceback or deed == "leave"
+    assert "worker_targets.py" in traceback or deed == "leave"
     assert "Traceback" in traceback
 
 
@@ -104,7 +104,7 @@ def test_any_other_exception_travels_with_its_traceback(deed, argument, named):
     ],
 )
 def test_a_death_is_named_with_what_the_worker_was_at(deed, argument, ending):
-    with WorkerPool("handlers:deeds", None, 2) as two:
+    with WorkerPool("worker_targets:deeds", None, 2) as two:
         pids = two.pids
         with pytest.raises(WorkerDied, match=rf"worker 1 of 2 \(process {pids[2]}\) died: {ending}") as told:
             ask(two, 1, deed, argument)
@@ -113,7 +113,7 @@ def test_a_death_is_named_with_what_the_worker_was_at(deed, argument, ending):
 
 
 def test_a_message_to_a_dead_worker_names_its_death():
-    with WorkerPool("handlers:deeds", None, 1) as one:
+    with WorkerPool("worker_targets:deeds", None, 1) as one:
         os.kill(one.pids[1], signal.SIGKILL)
         until(lambda: gone(one.pids[1:]))
         with pytest.raises(WorkerDied, match="killed by SIGKILL"):
@@ -125,7 +125,7 @@ def test_a_message_to_a_dead_worker_names_its_death():
 @pytest.mark.long
 def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
     monkeypatch.setattr(workers, "_GRACE", 0.2)
-    with WorkerPool("handlers:deeds", None, 1) as one:
+    with WorkerPool("worker_targets:deeds", None, 1) as one:
         one.send(0, ("nap", 60))
         pids = one.pids
         with pytest.raises(
@@ -139,7 +139,7 @@ def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
 def test_a_worker_that_gets_on_is_not_taken_for_hung():
     """It is waited for until it does not get on any more."""
     steps = iter(range(4))
-    with WorkerPool("handlers:deeds", None, 1) as one:
+    with WorkerPool("worker_targets:deeds", None, 1) as one:
         one.send(0, ("nap", 60))
         with pytest.raises(WorkFailed, match="no worker process has answered for"):
             list(one.receive(timeout=0.1, progress=lambda: next(steps, None)))
@@ -151,7 +151,7 @@ STOPPED = """
 import os, signal
 from blocks import workers
 workers._GLANCE = 0.1
-with workers.WorkerPool("handlers:deeds", None, 1) as one:
+with workers.WorkerPool("worker_targets:deeds", None, 1) as one:
     os.kill(one.pids[1], signal.SIGSTOP)
     one.send(0, ("nap", 0.5))
     print("asked", flush=True)
@@ -182,7 +182,7 @@ def test_closing_ends_all_workers_and_frees_all_descriptors():
     """Three rounds: no process and no descriptor stays."""
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(3):
-        with WorkerPool("handlers:deeds", None, 2) as two:
+        with WorkerPool("worker_targets:deeds", None, 2) as two:
             pids = two.pids
             two.send(0, ("nap", 0.1))
         assert gone(pids)
@@ -192,7 +192,7 @@ def test_closing_ends_all_workers_and_frees_all_descriptors():
 ORPHANS = """
 import sys, time
 from blocks.workers import WorkerPool
-team = WorkerPool("handlers:deeds", None, 2)
+team = WorkerPool("worker_targets:deeds", None, 2)
 team.send(0, ("nap", 0.3))
 print(*team.pids, flush=True)
 time.sleep(600)
@@ -217,7 +217,11 @@ def test_workers_go_when_their_caller_is_killed():
 @pytest.mark.long
 def test_workers_that_are_stopped_before_their_caller_knows_them_go_with_it():
     """It has been interrupted while it waited for them."""
-    command = [sys.executable, "-c", "from blocks.workers import WorkerPool; WorkerPool('handlers:stopping', None, 1)"]
+    command = [
+        sys.executable,
+        "-c",
+        "from blocks.workers import WorkerPool; WorkerPool('worker_targets:stopping', None, 1)",
+    ]
     found: list[psutil.Process] = []
 
     def are_stopped() -> bool:
@@ -236,7 +240,7 @@ def test_a_caller_with_threads_may_have_workers():
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        with WorkerPool("handlers:deeds", None, 1) as one:
+        with WorkerPool("worker_targets:deeds", None, 1) as one:
             assert ask(one, 0, "double", 4) == 8
     finally:
         done.set()
@@ -245,7 +249,7 @@ def test_a_caller_with_threads_may_have_workers():
 
 def test_a_target_that_starts_threads_is_refused():
     with pytest.raises(WorkFailed, match="started threads; a process with threads cannot be forked"):
-        WorkerPool("handlers:threaded", None, 1)
+        WorkerPool("worker_targets:threaded", None, 1)
 
 
 @pytest.mark.few(1)
@@ -259,23 +263,23 @@ def test_a_target_that_starts_threads_is_refused():
 )
 def test_a_target_that_fails_is_told(argument, kind, named):
     with pytest.raises(kind, match=named):
-        WorkerPool("handlers:failing", argument, 2)
+        WorkerPool("worker_targets:failing", argument, 2)
 
 
 def test_an_interpreter_that_was_started_ahead_is_used_once():
     """It has called what it was to call, before the workers were forked."""
-    workers.start_first_interpreter("handlers:load")
-    with WorkerPool("handlers:deeds", None, 1) as first, WorkerPool("handlers:deeds", None, 1) as second:
+    workers.start_first_interpreter("worker_targets:load")
+    with WorkerPool("worker_targets:deeds", None, 1) as first, WorkerPool("worker_targets:deeds", None, 1) as second:
         assert ask(first, 0, "loaded") == [first.pids[0]]
         assert ask(second, 0, "loaded") == []
 
 
 def test_workers_that_inherit_take_no_interpreter_that_was_started_ahead():
-    workers.start_first_interpreter("handlers:load")
+    workers.start_first_interpreter("worker_targets:load")
     with (
         Path(os.devnull).open() as file,
-        WorkerPool("handlers:deeds", None, 1, inherit=[file.fileno()]) as one,
-        WorkerPool("handlers:deeds", None, 1) as other,
+        WorkerPool("worker_targets:deeds", None, 1, inherit=[file.fileno()]) as one,
+        WorkerPool("worker_targets:deeds", None, 1) as other,
     ):
         assert ask(one, 0, "loaded") == []
         assert ask(other, 0, "loaded") == [other.pids[0]]
@@ -283,7 +287,7 @@ def test_workers_that_inherit_take_no_interpreter_that_was_started_ahead():
 
 def test_what_fails_ahead_is_told_by_the_workers():
     workers.start_first_interpreter("handlers_that_are_not:load")
-    with WorkerPool("handlers:deeds", None, 1) as one:
+    with WorkerPool("worker_targets:deeds", None, 1) as one:
         assert ask(one, 0, "double", 4) == 8
     workers.start_first_interpreter("handlers_that_are_not:load")
     with pytest.raises(WorkFailed, match="ModuleNotFoundError"):
@@ -292,7 +296,7 @@ def test_what_fails_ahead_is_told_by_the_workers():
 
 UNUSED = """
 from blocks import workers
-workers.start_first_interpreter("handlers:doze")
+workers.start_first_interpreter("worker_targets:doze")
 print(workers._ahead[0][0].pid)
 """
 

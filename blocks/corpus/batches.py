@@ -54,7 +54,7 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> DocumentBa
     if choice == "new":
         first, last = _documents_of(dataset, trained_on), dataset.documents
     else:
-        first, last = _numbered(choice, dataset, ends)
+        first, last = _document_range(choice, dataset, ends)
     require_valid({first, last} <= set(ends) <= set(blocks), dataset.path, "a batch does not end at the end of a block")
     made = [batch for batch, begin in zip(dataset.batches, ends, strict=False) if first <= begin < last]
     return DocumentBatches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
@@ -66,7 +66,7 @@ def _ends(dataset: Dataset) -> list[int]:
     return [0, *accumulate([dataset.documents - sum(appended), *appended])]
 
 
-def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]:
+def _document_range(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]:
     """Return the first document of the chosen batches, and the end of the range (exclusive)."""
     found = re.fullmatch(r"([0-9]{1,9})(-?)", choice)
     if not found:

@@ -47,7 +47,7 @@ def write_corpus(
     offsets, words = integers("offsets", offsets), integers("words", words)
     if isinstance(vocabulary, str):
         raise RequestError(
-            f"vocabulary must be a list of words, got the string {_shortened(vocabulary)}", "Give a list of words."
+            f"vocabulary must be a list of words, got the string {_shortened(vocabulary)}", "Pass a list of words."
         )
     if words.size == 0 and vocab_from is None:
         raise RequestError("the documents have no tokens: a dataset must have at least one document with a word")

@@ -38,7 +38,7 @@ def held_out_dataset(data: Dataset) -> Dataset | None:
     if others.get("held") and not is_same_split:
         raise RequestError(
             f"{place} was not split off from {data.path}, so both may contain the same documents",
-            "Ingest again with --hold-out, or give a dataset of held-out documents with --held-out.",
+            "Ingest again with --hold-out, or use a dataset of held-out documents with --held-out.",
         )
     return held
 

@@ -38,8 +38,8 @@ from blocks.progress_bar import no_bar
 from blocks.stored_dataset import range_parts
 from blocks.text_inputs import CHUNK
 
-_DOCUMENTS = "Give a list of strings, or of lists of words."
-_COLUMNS = "Give columns={name: values} with a value for each document."
+_DOCUMENTS = "Pass a list of strings, or of lists of words."
+_COLUMNS = "Pass columns={name: values} with a value for each document."
 _BATCH = 1 << 14  # number of entries of a count matrix whose tokens are written together
 
 
@@ -185,7 +185,7 @@ class CorpusWriter(DatasetWriter):
             at = int(wrong.argmax())
             place = table.place(self._added + rows.row_of(at), int(rows.columns[at]))
             raise RequestError(
-                f"{place}: {values[at]} is not a count", "Give whole numbers of at least 0: how often each word occurs."
+                f"{place}: {values[at]} is not a count", "Use non-negative integers: how often each word occurs."
             )
         tokens = np.diff(np.concatenate(([0], np.cumsum(values, dtype=np.float64)))[rows.offsets])
         if (tokens > self._reading.longest).any():
@@ -211,7 +211,7 @@ def create_corpus(
     """Create a corpus. See `Dataset.create`."""
     if isinstance(vocabulary, str):
         raise RequestError(
-            f"vocabulary must be a list of words, got the string {reprlib.repr(vocabulary)}", "Give a list of words."
+            f"vocabulary must be a list of words, got the string {reprlib.repr(vocabulary)}", "Pass a list of words."
         )
     filters = WordFilters(**{name: options.pop(name) for name in WordFilters._fields if name in options})
     with options_as_parameters():
@@ -254,7 +254,7 @@ def _require_end(rows: Iterator[Any] | None) -> None:
 def _lengths_differ(names: int, documents: int | None) -> RequestError:
     there = "more documents" if documents is None else f"{documents} documents"
     return RequestError(
-        f"names has {names} elements, but there are {there}", "Give one name for each document, or leave names out."
+        f"names has {names} elements, but there are {there}", "Pass one name for each document, or omit names."
     )
 
 
@@ -270,7 +270,7 @@ def _checked(document: Any, number: int) -> Text:
         return document
     if isinstance(document, bytes | Mapping) or not isinstance(document, Iterable):
         missing = document is None or (isinstance(document, float) and math.isnan(document))
-        remedy = "Leave it out, or give an empty string." if missing else _DOCUMENTS
+        remedy = "Remove the document, or pass an empty string." if missing else _DOCUMENTS
         raise RequestError(f"{where} is {reprlib.repr(document)}, neither a string nor a list of words", remedy)
     tokens = list(map(_as_text, document))
     if strange := [token for token in tokens if not isinstance(token, str)]:

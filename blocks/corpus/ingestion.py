@@ -233,7 +233,7 @@ def _choose(asked: ValidatedRequest, read: ParsedCorpus, together: JointIngestio
     request, base = asked.request, asked.base
     if read.documents == 0:
         if request.share and request.share.held:
-            raise RequestError("--hold-out: no document was selected to be held out", "Give a larger fraction.")
+            raise RequestError("--hold-out: no document was selected to be held out", "Use a larger fraction.")
         skipped = read.total("skipped")
         raise RequestError(
             f"{', '.join(request.inputs)}: no documents found"

@@ -94,7 +94,7 @@ def _ldac_header(source: TextInput, words: int | None) -> uci.UciHeader:
     if words is None:
         raise RequestError(
             f"{source.name} is an LDA-C file, which contains no words",
-            "Give the vocabulary file with --vocab: line 1 is term 0.",
+            "Set --vocab to the vocabulary file: line 1 is term 0.",
         )
     return uci.UciHeader(0, words, 0, is_ldac=True)
 

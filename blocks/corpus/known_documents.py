@@ -13,7 +13,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 
 NAME_BYTES = 16  # memory for each document name while the hashes are sorted; 8 bytes afterwards
-_REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
+_REMEDY = "Remove the document, or use --skip-known to skip documents that the dataset already has."
 
 
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:

@@ -18,9 +18,9 @@ from blocks.encodings import likely_encoding
 from blocks.errors import RequestError, quoted
 from blocks.text_inputs import TextInput
 
-SKIP = "Correct the record, or leave out such records with --on-error skip."
-_OR_SKIP = "Or leave out such records with --on-error skip."
-QUOTE_REMEDY = "Close the quote; or, if quotes are ordinary characters in this file, give --quote none."
+SKIP = "Correct the record, or skip such records with --on-error skip."
+_OR_SKIP = "Or skip such records with --on-error skip."
+QUOTE_REMEDY = "Close the quote; or, if quotes are ordinary characters in this file, use --quote none."
 
 _ABSENT = object()
 
@@ -248,7 +248,7 @@ def require_columns(
 def delimiter_remedy(names: Sequence[str], dialect: DelimitedDialect) -> str:
     """Return a remedy if a file's only column looks like several columns with another delimiter."""
     guess = likely_delimiter(names[0], dialect.delimiter) if len(names) == 1 else None
-    return f"If this is more than one column, give --delimiter {name_of_delimiter(guess)}." if guess else ""
+    return f"If this is more than one column, use --delimiter {name_of_delimiter(guess)}." if guess else ""
 
 
 def parse_csv(data: bytes, source: str, line: int, columns: DelimitedTextLayout, found: ParsedDocuments) -> None:
@@ -362,13 +362,13 @@ def invalid_text_reason(data: bytes, skip: str = _OR_SKIP) -> tuple[str, str]:
     """
     at, likely = _first_bad(data), likely_encoding(data)
     if data[at] == 0 and data.count(0) > len(data) // 4:
-        return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"
+        return f"a NUL byte: this may be {likely}", f"If it is, use --encoding {likely}. {skip}"
     if data[at] == 0:
         return "binary data (a NUL byte), not text", SKIP if skip else ""
     around = quoted(data[max(at - 20, 0) : at + 20].decode(likely, "replace").encode())
     return (
         f"byte 0x{data[at]:02x} is not UTF-8; as {likely} it reads {around}",
-        f"If that is right, give --encoding {likely}; else the encoding that the file has. {skip}",
+        f"If that is correct, use --encoding {likely}; otherwise, set --encoding to the file's encoding. {skip}",
     )
 
 

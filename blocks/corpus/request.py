@@ -121,7 +121,7 @@ def validated_request(request: CorpusRequest, *, together: bool) -> ValidatedReq
     if together and (request.append or request.vocab_from):
         raise RequestError(
             "--append and --vocab-from cannot be used on several machines, which build a new vocabulary together",
-            "Leave both options out.",
+            "Omit both options.",
         )
     if not request.append:
         require_replaceable(Path(request.out), request.overwrite)
@@ -148,7 +148,7 @@ def _check(request: CorpusRequest) -> None:
     if request.append and request.overwrite:
         raise RequestError(
             "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it",
-            "Give only one of them.",
+            "Use only one of them.",
         )
     _check_deduplicate(request)
     if request.skip_known and not request.append:
@@ -156,12 +156,12 @@ def _check(request: CorpusRequest) -> None:
     if request.vocab_from and request.vocabulary is not None:
         raise RequestError(
             "vocabulary and vocab_from are mutually exclusive",
-            "Leave vocabulary out: the dataset of vocab_from already has one.",
+            "Omit vocabulary: the dataset of vocab_from already has one.",
         )
     if (request.vocab_from or request.vocabulary is not None) and request.filters != WordFilters():
         raise RequestError(
             "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
-            "Leave these options out.",
+            "Omit these options.",
         )
     if request.reading == "files" and not request.append:
         require_outside(request.out, request.inputs)
@@ -220,7 +220,7 @@ def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
             was = f"without {option}" if before is None else f"with {option} {before}"
             raise RequestError(
                 f"{option} {given}: {base.path} was ingested {was}, and appending cannot change that",
-                f"Leave {option} out.",
+                f"Omit {option}.",
             )
 
 
@@ -263,7 +263,7 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> KeptColumns | None
     if kept.unknown and not base and request.vocabulary is None:
         raise RequestError(
             f"--keep {UNKNOWN} needs a given vocabulary: without one, no token is unknown",
-            f"Add --vocab-from DATASET, or leave {UNKNOWN} out.",
+            f"Add --vocab-from DATASET, or omit {UNKNOWN}.",
         )
     if request.kind == "uci":
         raise RequestError(
@@ -273,7 +273,7 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> KeptColumns | None
     if request.kind == "text" and not set(kept.names) <= {ALL, TEXT}:
         raise RequestError(
             f"{', '.join(kept.names)} cannot be kept: text files only have the text of each document",
-            "Give --keep text, or ingest JSON Lines, CSV or Parquet.",
+            "Use --keep text, or ingest JSON Lines, CSV or Parquet.",
         )
     pyarrow_module()  # raises early if it is missing
     return kept
@@ -289,7 +289,7 @@ def _kept_before(asked: KeptColumns, base: Dataset) -> KeptColumns:
     if table and table.text not in (None, asked.text):
         raise RequestError(
             f"{base.path} keeps texts as column {table.text!r}, but the new documents use {asked.text!r}",
-            f"Give the column with the new texts the name {table.text!r}, too.",
+            f"Name the column with the new texts {table.text!r}, too.",
         )
     if {*asked.told} != {*there} and asked.told not in ((), (ALL,) if there else ()):
         raise RequestError(

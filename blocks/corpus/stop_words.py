@@ -60,6 +60,6 @@ def _lines(path: Path) -> set[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(
             f"--stop-words: {path} is neither a language nor a file that can be read ({error})",
-            "Give languages such as english or de, or files with one word per line, separated by commas; or none.",
+            "Use languages such as english or de, or files with one word per line, separated by commas; or none.",
         ) from None
     return {word.strip() for word in text.split("\n")} - {""}

@@ -70,7 +70,7 @@ def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -
     takes, may = (f"{TOKEN_BYTES * count / 1e6:,.0f} MB" for count in (tokens, longest))
     raise RequestError(
         f"{source}: document {document} has {tokens:,} tokens, which take {takes}, but --memory leaves a worker {may}",
-        "Give a larger --memory or fewer --workers; or check that the numbers are counts of words.",
+        "Increase --memory or reduce --workers; or check that the numbers are counts of words.",
     )
 
 
@@ -129,6 +129,6 @@ def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Uci
     if not 1 <= count < LARGEST:
         return RequestError(
             f"{where}: the count must be from 1 to {LARGEST - 1}, got {count}",
-            "Correct the count, or leave out the line of a word that does not occur.",
+            "Correct the count, or remove the line of a word that does not occur.",
         )
     return unsorted_error(where, document)

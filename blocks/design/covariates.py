@@ -55,7 +55,7 @@ class GenotypeCovariates(NamedTuple):
         first, count = self.individuals[int(np.argmin(found))], found.size - np.count_nonzero(found)
         raise RequestError(
             f"{self.path}: {count:,} of {found.size:,} individuals have no covariates; the first is {' '.join(first)}",
-            "Leave such individuals out with --skip-missing.",
+            "Exclude such individuals with --skip-missing.",
         )
 
 
@@ -127,9 +127,9 @@ def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[
         twice = next(name for name, times in Counter(named).items() if times > 1)
         raise RequestError(
             f"{path}: two individuals of the .fam file are named {' '.join(twice)}",
-            "Give each individual its own name, or add the families: FID IID ..."
+            "Use a different name for each individual, or add the families: FID IID ..."
             if before == 1
-            else "Give each individual its own name.",
+            else "Use a different name for each individual.",
         )
     return rows
 

@@ -112,7 +112,7 @@ def _open_tables(
     if base and known is None:
         raise RequestError(
             f"--columns-from {request.columns_from}: its columns have no names",
-            "Give a dataset that was made from a table.",
+            "Use a dataset that was made from a table.",
         )
     choice = TableColumnChoice(request.target, request.drop, known)
     opened: list[tuple[TextInput | ArrowTable, TableFormat]] = []
@@ -160,7 +160,7 @@ def _cells(source: ArrowTable, table: TableFormat, size: int, numbers: Iterator[
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
     wanted = [by_place[place] for place in range(table.columns)]
     labels = [by_place[LABEL]] if LABEL in by_place else []
-    source.require_numbers([*wanted, *labels], "Leave the column out with --drop.")
+    source.require_numbers([*wanted, *labels], "Drop the column with --drop.")
     for first, last in pairwise(source.together(wanted)):
         names = wanted[first:last]
         labels = labels if first == 0 else []

@@ -102,5 +102,5 @@ def narrow_entries(entries: np.ndarray) -> np.ndarray:
 def not_finite_error(where: str, value: object) -> RequestError:
     """Return the error for a value that is NaN, infinite or beyond float32."""
     return RequestError(
-        f"{where}: {value} is not a finite float32 number", "Fill in missing values, or leave their rows out."
+        f"{where}: {value} is not a finite float32 number", "Fill in missing values, or remove their rows."
     )

@@ -120,7 +120,7 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
         line = int(np.argmax(unknown))
         raise RequestError(
             f"{fam}, line {line + 1}: the phenotype is missing (coded as {phenotypes[line]})",
-            "Leave such individuals out with --skip-missing, or give all phenotypes with --target FILE.",
+            "Exclude such individuals with --skip-missing, or provide all phenotypes with --target FILE.",
         )
     return numbers
 

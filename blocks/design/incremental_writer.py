@@ -114,7 +114,7 @@ class DesignWriter(DatasetWriter):
             wrong = next((pair for pair in zip(table.names, self._names, strict=False) if pair[0] != pair[1]), None)
             told = f": {wrong[0]!r} instead of {wrong[1]!r}" if wrong else ""
             raise RequestError(
-                f"X has different columns from the earlier rows{told}", "Give the same columns in the same order."
+                f"X has different columns from the earlier rows{told}", "Pass the same columns in the same order."
             )
         self._width = max(self._width, table.width)
         if self._columns is None:
@@ -127,7 +127,7 @@ class DesignWriter(DatasetWriter):
     def _add_labels(self, rows: int, y: Any) -> None:
         if rows and self._rows and (y is not None) != bool(self._y):
             had = "have" if self._y else "have no"
-            raise RequestError(f"rows 0 to {self._rows - 1} {had} y, unlike the rows added now", "Give y for all rows.")
+            raise RequestError(f"rows 0 to {self._rows - 1} {had} y, unlike the rows added now", "Pass y for all rows.")
         if y is None:
             return
         labels = row_labels(y, rows, self._rows)

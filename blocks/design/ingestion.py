@@ -245,7 +245,7 @@ def _check_labels(request: DesignRequest, read: ParsedDesign) -> None:
     if read.y.size != read.rows:
         raise RequestError(
             f"{where} has {read.y.size} y values, but {request.inputs[0]} has {read.rows} rows",
-            "Give one value of y for each row, in the order of the rows.",
+            "Pass one value of y for each row, in the order of the rows.",
         )
     if not np.isfinite(read.y).all():
         row = int(np.argmin(np.isfinite(read.y)))

@@ -71,7 +71,7 @@ def check_design_request(request: DesignRequest) -> None:
     if request.kind in ("mtx", "npz", "plink") and len(request.inputs) > 1:
         raise RequestError(f"`ooc ingest {request.kind}` takes one input file, got {len(request.inputs)}")
     if request.kind == "npz" and request.inputs[0] == "-":
-        raise RequestError("an .npz file cannot be read from standard input", "Give the path of the file.")
+        raise RequestError("an .npz file cannot be read from standard input", "Specify the path of the file.")
     for path in [*request.files(), *([request.target] if request.target and request.kind != "csv" else [])]:
         if Path(path).is_dir():
             raise RequestError(f"{path} is a directory; expected a file", "Name a file.")

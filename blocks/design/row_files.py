@@ -112,4 +112,6 @@ def _of_text(path: str) -> np.ndarray:
 
 
 def _other_size(path: str, found: int, rows: int) -> RequestError:
-    return RequestError(f"{path} has {found} values, but the dataset has {rows} rows", "Give one value for each row.")
+    return RequestError(
+        f"{path} has {found} values, but the dataset has {rows} rows", "Provide one value for each row."
+    )

@@ -62,7 +62,7 @@ def _wrong(line: bytes, form: SvmlightFormat) -> tuple[str, str]:
 
 def _wrong_index(index: int, before: int, form: SvmlightFormat) -> tuple[str, str] | None:
     if index < form.first:
-        return "index 0; indices count from 1", "If the indices of this file count from 0, give --zero-based."
+        return "index 0; indices count from 1", "If the indices of this file count from 0, use --zero-based."
     if index == before:
         return f"index {index} occurs twice", "Keep one of the two, or their sum."
     if index < before:
@@ -71,7 +71,7 @@ def _wrong_index(index: int, before: int, form: SvmlightFormat) -> tuple[str, st
     if index > last:
         return (
             f"index {index} is above {last}, the index of the last column",
-            "Leave out columns that the dataset does not have.",
+            "Remove columns that the dataset does not have.",
         )
     return None
 

@@ -35,7 +35,7 @@ def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseDesignR
 
 
 _REMEDIES = {  # keyed by whether the bad field is in the target column
-    False: "Fill in missing values, code categories as columns of 0 and 1, or give --drop {}.",
+    False: "Fill in missing values, code categories as columns of 0 and 1, or use --drop {}.",
     True: "Remove rows without a target, and code the two classes of a logistic regression as 0 and 1.",
 }
 

@@ -165,7 +165,7 @@ def _nested(value: Any) -> str:
         return json.dumps(value, default=str, ensure_ascii=False, skipkeys=True)
     except RecursionError:
         raise RequestError(
-            "a value of a document is nested too deeply to be stored as JSON", "Leave its column out of --keep."
+            "a value of a document is nested too deeply to be stored as JSON", "Omit its column from --keep."
         ) from None
 
 

@@ -129,7 +129,7 @@ def detect_format(source: TextInput, options: RatingsFormatOptions) -> RatingsFo
         if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
             raise RequestError(
                 f"{where}: {quoted(line)} {OPEN_QUOTE}",
-                "Correct the line; or give --quote none if quotes are ordinary characters.",
+                "Correct the line; or use --quote none if quotes are ordinary characters.",
             )
         source.take(first_line_end)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
@@ -179,7 +179,7 @@ def _no_time(where: str, options: RatingsFormatOptions) -> RequestError:
     wanted = "no column is known to be the time" if options.time is None else f"there is no column {options.time!r}"
     return RequestError(
         f"{where}: {wanted}, and --hold-out last-N needs the time of each rating",
-        "Give the column of the time with --time-column: its name in the header, or its number from 1.",
+        "Set --time-column to the column of the time: its name in the header, or its number, counted from 1.",
     )
 
 
@@ -205,7 +205,7 @@ def _separator(line: str, where: str, quote: int, options: RatingsFormatOptions)
         if len(fields) > 2 and _is_rating(fields[2], ",") and "," in fields[2]:
             raise RequestError(
                 f"{where}: cannot tell whether the comma in {fields[2]!r} is a decimal comma",
-                "If it is a decimal comma, give --decimal , and if it separates fields, give --delimiter ,",
+                "If it is a decimal comma, use --decimal , and if it separates fields, use --delimiter ,",
             )
     return [*found, BLANK][0]
 
@@ -243,14 +243,14 @@ def _order_of_numbers(options: RatingsFormatOptions) -> tuple[int, int, int] | N
     if not all(map(_is_number_of, given[:2])) or not (_is_number_of(given[2]) or given[2] in (None, "none")):
         raise RequestError(
             "--user-column, --item-column and --rating-column must be all names or all numbers",
-            "Give --user-column and --item-column, and --rating-column or `--rating-column none`.",
+            "Use --user-column and --item-column, and --rating-column or `--rating-column none`.",
         )
     numbers = {side: int(column) for side, column in zip(SIDES, given, strict=True) if column and column.isdecimal()}
     if min(numbers.values()) < 1:
         raise RequestError("column 0 does not exist: columns are counted from 1", "Add 1 to each number.")
     if len(set(numbers.values())) < len(numbers):
         told = " and ".join(f"--{side}-column" for side in numbers)
-        raise RequestError(f"{told} must be different columns", "Give each a different number.")
+        raise RequestError(f"{told} must be different columns", "Use a different number for each.")
     user, item, rating = (numbers.get(side, 0) - 1 for side in SIDES)
     return user, item, rating
 
@@ -275,7 +275,7 @@ def _order_of_names(fields: Sequence[str], options: RatingsFormatOptions, where:
             raise RequestError(
                 f"{where}: {fields[sides['user']]!r} looks like a name of the user column, but "
                 "no column looks like the item",
-                f"{HEADER_REMEDY} If line 1 is a rating, give --user-column 1 --item-column 2 --rating-column none.",
+                f"{HEADER_REMEDY} If line 1 is a rating, use --user-column 1 --item-column 2 --rating-column none.",
             )
         return None
     if options.rating == "none":
@@ -284,7 +284,7 @@ def _order_of_names(fields: Sequence[str], options: RatingsFormatOptions, where:
         if len(fields) > 2:
             raise RequestError(
                 f"{where}: cannot tell which of {', '.join(map(repr, fields))} is the rating",
-                "Name it with --rating-column, or give `--rating-column none` if all ratings are 1.",
+                "Name it with --rating-column, or use `--rating-column none` if all ratings are 1.",
             )
         sides["rating"] = NOTHING
     return sides["user"], sides["item"], sides["rating"]

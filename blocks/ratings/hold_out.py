@@ -69,7 +69,7 @@ def parse_hold_out(text: str) -> HoldOutRule:
     except RequestError:
         raise RequestError(
             f"--hold-out must be a fraction of the ratings or last-N, got {text!r}",
-            "Give a fraction such as 10% or 0.1; or last-1, for the last rating of each user.",
+            "Use a fraction such as 10% or 0.1; or last-1, for the last rating of each user.",
         ) from None
 
 

@@ -108,7 +108,7 @@ class RatingsWriter(DatasetWriter):
         sizes = {name: len(column) for name, column in columns.items()}
         if len(set(sizes.values())) > 1:
             told = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-            raise RequestError(f"there are {told}", "Give the same number of each.")
+            raise RequestError(f"there are {told}", "Pass the same number of each.")
         for first in range(0, len(users), _BATCH):
             parts = [_part(column, first, first + _BATCH) for column in columns.values()]
             self._add_part(parts[0], parts[1], self._checked(parts[2]) if ratings is not None else None)
@@ -124,7 +124,9 @@ class RatingsWriter(DatasetWriter):
             raise RequestError(f"ratings must be numbers, from {self._row(0)} on: {error}") from None
         if not (good := fits_float32(values)).all():
             at = int(good.argmin())
-            raise RequestError(f"{self._row(at)}: the rating {values[at]} is not a finite number", "Leave it out.")
+            raise RequestError(
+                f"{self._row(at)}: the rating {values[at]} is not a finite number", "Remove this rating."
+            )
         return values
 
     def _add_part(self, users: Any, items: Any, values: np.ndarray | None) -> None:

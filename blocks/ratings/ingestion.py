@@ -252,7 +252,7 @@ def _write(
     if held:
         if not (blocks_held := [block["held"] for block in blocks if block["held"]]):
             last = request.hold_out and request.hold_out.last
-            remedy = "Each user keeps one rating, and no user has more." if last else "Give a larger fraction."
+            remedy = "Each user keeps one rating, and no user has more." if last else "Use a larger fraction."
             raise RequestError("--hold-out: no rating was selected to be held out", remedy)
         options = {name: _options(request, held=name == "held") for name in ("train", "held")}
         _finish(held, blocks_held, columns, sides, made | {"options": options["held"]})

@@ -18,7 +18,7 @@ from blocks.ratings.times import ParsedTimes, parse_times
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # positions in the state of `split_lines`
-_SKIP = "Correct the line, or leave out such lines with --on-error skip."
+_SKIP = "Correct the line, or skip such lines with --on-error skip."
 
 
 class UserOrItemNames(NamedTuple):
@@ -183,14 +183,14 @@ def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tu
     if form.two_fields and len(fields) > 2:
         return (
             f"{quoted(line)} has more fields than line 1, which has only a user and an item",
-            f"{_SKIP} If line 1 is the bad one, give --user-column 1 --item-column 2 --rating-column 3.",
+            f"{_SKIP} If line 1 is the bad one, use --user-column 1 --item-column 2 --rating-column 3.",
         )
     for side, (place, size) in enumerate(zip(order[:2], form.sizes[:2], strict=True)):
         if size and not (fields[place].isdecimal() and 1 <= int(fields[place]) <= size):
             return f"the {SIDES[side]} must be from 1 to {size}, as the header says; got {fields[place]!r}", _SKIP
     if order[2] >= 0 and (found := _wrong_rating(fields[order[2]], form.decimal, allowed)):
         return found
-    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Give --quote none if quotes are ordinary characters."
+    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Use --quote none if quotes are ordinary characters."
 
 
 def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tuple[str, str] | None:

@@ -76,14 +76,14 @@ def check_shards_complete(told: Mapping[str, Mapping[str, Any] | None]) -> None:
         if shard["whole"] != expected:
             raise RequestError(
                 f"{place} and {first} are not shards of the same dataset and the same split",
-                "Give shards that one `ooc shard` command has written.",
+                "Use shards that one `ooc shard` command has written.",
             )
         if shard["number"] in numbers:
             raise RequestError(f"{place} and {numbers[shard['number']]} are both shard {shard['number']}")
         numbers[shard["number"]] = place
     count = max((shard["shards"] for shard in told.values() if shard), default=0)
     if missing := [str(number) for number in range(count) if number not in numbers]:
-        raise RequestError(f"shard {', '.join(missing)} of {count} is missing", "Give all shards.")
+        raise RequestError(f"shard {', '.join(missing)} of {count} is missing", "Specify all shards.")
 
 
 def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:

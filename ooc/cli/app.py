@@ -118,7 +118,7 @@ def run() -> NoReturn:
         if sys.stdout:
             sys.stdout.flush()
     except (BrokenPipeError, OutputPipeClosed) as error:
-        if not _is_read_no_more(1):
+        if not _readers_closed(1):
             _fail(*explain_error(error.__cause__ or error))
         _drop_output()
         sys.exit(0)  # the reader, such as `head`, has closed the pipe
@@ -130,11 +130,11 @@ def run() -> NoReturn:
     sys.exit(code or 0)
 
 
-def _is_read_no_more(descriptor: int) -> bool:
+def _readers_closed(descriptor: int) -> bool:
     """Return whether a file descriptor is a pipe whose readers have all closed it."""
-    looks = select.poll()
-    looks.register(descriptor, select.POLLOUT)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 class _SignalReceived(KeyboardInterrupt):

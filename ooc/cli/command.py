@@ -1,7 +1,7 @@
 """Features that all commands share.
 
 Command          `--quiet`, `--log-format`, `--config FILE.toml`, options from environment variables, and
-                 `--skip-existing` for commands with an output; a training stores its options in the run
+                 `--skip-existing` for commands with an output; `ooc train` stores its options in the run
 TrainingCommand  also `--watch`, `--metrics-file` and `--resume`
 Commands         the group of all commands
 
@@ -107,7 +107,7 @@ class OocCommand(TyperCommand):
         if resumes and ctx.params["overwrite"]:
             raise RequestError(
                 "--resume and --overwrite are mutually exclusive: one continues a run, the other replaces it",
-                "Give only one of them.",
+                "Use only one of them.",
             )
         with record_command(" ".join(words), noted, resumes=resumes):
             return super().invoke(ctx)
@@ -162,7 +162,7 @@ def _is_there(ctx: Any) -> bool:
 
     for name in ("append", "overwrite", "rendezvous", "transport"):
         if ctx.params.get(name):
-            raise RequestError(f"--skip-existing cannot be used with --{name}", "Give only one of them.")
+            raise RequestError(f"--skip-existing cannot be used with --{name}", "Use only one of them.")
     out = Path(ctx.params["out"])
     return (out.is_file() or out.is_dir()) and not is_free(out)
 
@@ -173,7 +173,7 @@ def _keep_standard_output(ctx: Any) -> None:
     piped = ["OUT"] if str(out) == "-" else []
     piped += [f"--{name}" for name in _TABLES if str(ctx.params.get(name)) == "-"]
     if piped and ctx.params.get("json"):
-        raise RequestError(f"--json and {piped[0]} - both write to standard output", "Give only one of them.")
+        raise RequestError(f"--json and {piped[0]} - both write to standard output", "Use only one of them.")
     if piped or (out is not None and _is_stream(Path(out))):
         console.keep_standard_output()
 
@@ -354,7 +354,7 @@ def _log_format(
 def _training(
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Show a live view of the training.", rich_help_panel=OUTPUT),
+        typer.Option("--watch", help="Show a live view of training.", rich_help_panel=OUTPUT),
     ] = False,
     metrics_file: Annotated[
         Path | None,

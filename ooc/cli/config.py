@@ -4,7 +4,7 @@ A file without tables holds the options of one command; a file with tables holds
 
     memory = "2GB"       # for every command that has the option
     [train]
-    seed = 3             # for all trainings that have the option
+    seed = 3             # for all train commands that have the option
     [train.lda]
     topics = 100         # for this command only
 
@@ -99,7 +99,7 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
     name: name of the table, such as train.lda.
     """
     below = _below(command)
-    known = dict.fromkeys(option for each in _singles(command) for option in command_parameters(each))
+    known = dict.fromkeys(option for each in _leaf_commands(command) for option in command_parameters(each))
     for key, value in table.items():
         if not isinstance(value, dict):
             _check_option(_where(path, name), key, known)
@@ -118,20 +118,20 @@ def _below(command: Any) -> dict[str, Any]:
     return {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
 
 
-def _singles(command: Any) -> Iterator[Any]:
+def _leaf_commands(command: Any) -> Iterator[Any]:
     """Yield all commands of a group and its subgroups; for a single command, the command itself."""
     below = _below(command)
     if not below:
         yield command
     for each in below.values():
-        yield from _singles(each)
+        yield from _leaf_commands(each)
 
 
 def _check_option(where: str, name: str, known: Collection[str]) -> None:
     if name in TYPED_ONLY:
         raise RequestError(
             f"--config {where}: --{name} cannot be set in a file, as it allows other code to run",
-            f"Give --{name} on the command line.",
+            f"Use --{name} on the command line.",
         )
     if name not in known or name == "config":
         close = get_close_matches(name, known, 1)

@@ -64,7 +64,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     for name in ("block_size", "workers", "memory_bytes"):
         if given.pop(name) is not None:
             option = name.removesuffix("_bytes").replace("_", "-")
-            raise RequestError(f"--{option} cannot be used with --by-rows", f"Leave --{option} out.")
+            raise RequestError(f"--{option} cannot be used with --by-rows", f"Omit --{option}.")
     started, as_json = time.monotonic(), given.pop("json")
     samples = ingest_samples(**given, seed=seed, bar=progress_bar)
     facts = describe(samples)
@@ -187,6 +187,6 @@ def ingest_table(given: dict[str, Any]) -> None:
         if given[name] not in _DEFAULTS:
             raise RequestError(
                 f"--{name.replace('_', '-')} is for text and cannot be used with --target or --columns-from",
-                f"Leave --{name.replace('_', '-')} out.",
+                f"Omit --{name.replace('_', '-')}.",
             )
     ingest("csv", {name: given[name] for name in _TAKEN})

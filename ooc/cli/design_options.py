@@ -16,7 +16,7 @@ class CsvDesignOptions:
         Option("Column with the target y; creates a design matrix of numbers instead of a corpus.", metavar="COLUMN"),
     ] = None
     drop: Annotated[
-        Sequence[str], Option("Column to leave out of the design matrix; can be repeated.", metavar="COLUMN")
+        Sequence[str], Option("Column to exclude from the design matrix; can be repeated.", metavar="COLUMN")
     ] = ()
 
 
@@ -64,7 +64,7 @@ class GenotypesOptions:
         str | None,
         Option("File of covariates to add as columns: lines of FID IID value ..., in any order.", metavar="FILE"),
     ] = None
-    skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or without covariates.")] = False
+    skip_missing: Annotated[bool, Option("Exclude individuals without a phenotype or without covariates.")] = False
 
 
 class DesignBlockOptions:

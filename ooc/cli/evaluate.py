@@ -152,7 +152,7 @@ def evaluate(
         if value is not None:
             raise RequestError(
                 f"--{option} can only be used for runs of `ooc train mf`, and {run} is not one",
-                f"Leave --{option} out.",
+                f"Omit --{option}.",
             )
     if not isinstance(model, SavedTopicModel):
         errors, text = _prediction_errors(model, held_out)
@@ -177,7 +177,7 @@ def _evaluate_factors(
     top, threshold = ranking.ranking, ranking.threshold
     if top is None and (threshold is not None or ranking.data):
         option = "data" if threshold is None else "threshold"
-        raise RequestError(f"--{option} can only be used with --ranking", f"Add --ranking N, or leave --{option} out.")
+        raise RequestError(f"--{option} can only be used with --ranking", f"Add --ranking N, or omit --{option}.")
     errors = evaluate_ratings(model, held_out)
     ranked = top and rank_held_out(model, training_ratings(model, run, ranking.data), held_out, top, threshold)
     if as_json:

@@ -32,7 +32,7 @@ NewRatings = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="Recommend to users who joined after the training: file of their ratings, or dataset ingested with "
+        help="Recommend to users who joined after training: file of their ratings, or dataset ingested with "
         "--items-from.",
     ),
 ]
@@ -54,7 +54,7 @@ def recommend(
     ] = None,
     top: Top = 10,
     exclude_seen: Annotated[
-        bool, typer.Option("--exclude-seen", help="Leave out items that the user has rated.")
+        bool, typer.Option("--exclude-seen", help="Exclude items that the user has rated.")
     ] = False,
     items: Items = None,
     ratings: NewRatings = None,
@@ -122,7 +122,7 @@ def similar_items(
 
 
 def training_ratings(model: FactorModel, run: Path, data: Path | None) -> Matrix:
-    """Return the ratings of the training of a run.
+    """Return the ratings that a run was trained on.
 
     data: `--data`.
     """

@@ -20,7 +20,7 @@ from ooc.cli.command import is_overruled
 from ooc.cli.console import JSON, note
 from ooc.cli.design_options import CsvDesignOptions, DesignBlockOptions, ReusedColumnsOptions
 from ooc.cli.ingest_ratings import ingest_ratings
-from ooc.cli.new_datasets import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
+from ooc.cli.ingest_shared import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
 from ooc.cli.options import on_ring, options, parameter, takes
 from ooc.cli.session import RING, CommandSession, options_equal_on_ranks, session
 from samplers.options import of_several
@@ -329,5 +329,5 @@ def _documents(text: str | None, option: str) -> int | float | None:
     except ValueError:
         raise RequestError(
             f"{option}: {text!r} is not a number",
-            "Give a count of documents such as 5, or a fraction of them such as 0.5.",
+            "Use a count of documents such as 5, or a fraction of them such as 0.5.",
         ) from None

@@ -187,8 +187,8 @@ class KeptColumnOptions:
     deduplicate: Annotated[
         str | None,
         Option(
-            "Leave out documents with the tokens of an earlier one (exact), or also similar ones: with at least this "
-            "Jaccard similarity of their runs of three words, such as 80%. OUT-duplicates.csv lists them.",
+            "Remove documents with the same tokens as an earlier document (exact), or with at least this Jaccard "
+            "similarity of their word trigrams, such as 80%. OUT-duplicates.csv lists the removed documents.",
             metavar="exact|SIMILARITY",
         ),
     ] = None

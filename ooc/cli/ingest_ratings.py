@@ -10,7 +10,7 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note
-from ooc.cli.new_datasets import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
+from ooc.cli.ingest_shared import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
 from ooc.cli.options import options, takes
 from samplers.options import LAYOUT, OUTPUT, Option
 

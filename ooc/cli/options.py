@@ -26,7 +26,7 @@ class DescribedCommand:
     Parameters are created on demand, as most commands are not called.
 
     on_ring: whether `ooc launch` accepts the command.
-    kind: options class, for a training.
+    kind: class of the training options.
     """
 
     __name__: str

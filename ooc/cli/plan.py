@@ -1,4 +1,4 @@
-"""`ooc plan`: estimate the memory, disk space and time of a training."""
+"""`ooc plan`: estimate the memory, disk space and time of training."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class PlanOptions(Options):
     parameter(
         "data",
         Annotated[
-            Path | None, typer.Argument(help="Corpus or design matrix made by `ooc ingest`; or give --tokens instead.")
+            Path | None, typer.Argument(help="Corpus or design matrix made by `ooc ingest`; or use --tokens instead.")
         ],
         None,
     ),
@@ -101,7 +101,7 @@ class PlanOptions(Options):
     JSON,
 )
 def plan(data: Path | None, *, json: bool, **given: Any) -> None:
-    """Estimate the memory, disk space and time of a training beforehand.
+    """Estimate the memory, disk space and time of training.
 
     The time is that of an iteration of a topic model, or of the whole lambda path of a regression.
 
@@ -113,10 +113,12 @@ def plan(data: Path | None, *, json: bool, **given: Any) -> None:
     """
     asked = read(PlanOptions, given)
     if (data is None) == (asked.tokens is None):
-        raise RequestError("expected either DATA or --tokens", "Give a dataset, or the size of a hypothetical corpus.")
+        raise RequestError(
+            "expected either DATA or --tokens", "Specify a dataset, or the size of a hypothetical corpus."
+        )
     if data and asked.machines > 1:
         raise RequestError(
-            f"--machines {asked.machines} can only be used with --tokens", "Give --tokens instead of a dataset."
+            f"--machines {asked.machines} can only be used with --tokens", "Use --tokens instead of a dataset."
         )
     facts, told = _of_design(design, asked) if data and (design := _design(data)) else _of_corpus(data, asked)
     print_json(facts) if json else print("\n".join(told))
@@ -186,6 +188,6 @@ def _design(data: Path) -> Design | None:
     if isinstance(found, (Dataset, Design)):
         return found if isinstance(found, Design) else None
     raise RequestError(
-        f"{data}: ooc plan can only estimate trainings on a corpus or a design matrix",
+        f"{data}: ooc plan can only estimate training on a corpus or a design matrix",
         "Train for one iteration instead: `ooc train` prints the time and the memory that it used.",
     )

@@ -85,7 +85,7 @@ def predict(
         if given and isinstance(model, RegressionModel | SoftmaxModel):
             raise RequestError(
                 f"--{name.replace('_', '-')} can only be used for user-item pairs",
-                f"Leave --{name.replace('_', '-')} out.",
+                f"Omit --{name.replace('_', '-')}.",
             )
     if isinstance(model, RegressionModel):
         _of_regression(model, Path(data), out, level, as_json=json)

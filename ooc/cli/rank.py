@@ -162,13 +162,13 @@ def _disk_needed(chosen: RingCommand, data: Path) -> int:
     from samplers import custom_program
     from samplers.factorization import training as factorization_training
     from samplers.lda import training as lda_training
-    from samplers.regression.path import plan as path_plan
+    from samplers.regression.path import path_memory_plan
     from samplers.regression.softmax import training as softmax_training
 
     if chosen.name == "train program":
         return custom_program.disk_needed(data, chosen.parameters["program"], chosen.parameters["settings"] or ())
     if chosen.name in ("train lasso", "train logistic", "train poisson"):
-        return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)
+        return path_memory_plan.disk_needed(data, chosen.parameters["folds"] or 0)
     if chosen.name == "train softmax":
         return softmax_training.disk_needed(data)
     if chosen.name == "train mf":

@@ -180,8 +180,9 @@ def infer(
                 word_topics.write_words(words, suffix_of(assignments), rows)
     if model.dataset == dataset.identity and tokens.size:
         note(
-            f"{run} was trained on {data}: these mixtures were inferred anew and differ from those of the training\n"
-            f"Write the mixtures of the training with: ooc export {run} OUT --format mixtures"
+            f"{run} was trained on {data}: these mixtures were inferred anew and differ from the mixtures at the end of"
+            " training\n"
+            f"Write the mixtures at the end of training with: ooc export {run} OUT --format mixtures"
         )
     _tell_inferred(out, inference.facts(batches, tokens), as_json=json)
 
@@ -192,7 +193,7 @@ def _check_assignments(path: Path, out: Path, *, overwrite: bool) -> None:
     from samplers.topics import word_topics
 
     if path.resolve() == out.resolve():
-        raise RequestError(f"{out} is given both as OUT and as --assignments", "Give two different files.")
+        raise RequestError(f"{out} is given both as OUT and as --assignments", "Choose two different files.")
     word_topics.check_table_format(path)
     require_free(path, overwrite=overwrite)
 
@@ -233,7 +234,7 @@ def export(
     Words and documents are in their original order. --format mixtures writes a table (.npz, .csv, .jsonl or .parquet)
     of the training documents: name, number of tokens, the columns that `ooc ingest --keep` kept except the text, and
     trained topic mixture. --format words writes a table (.csv, .jsonl or .parquet) of the topics of the tokens at the
-    end of the training. For new documents, use `ooc infer`.
+    end of training. For new documents, use `ooc infer`.
 
     Examples: ooc export run model --format gensim
 

@@ -81,11 +81,11 @@ class CommandSession(NamedTuple):
         return path if self.ring is None else rank_path(path, self.ring.rank)
 
     def limit(self, max_time: float | None) -> float | None:
-        """Return the maximum number of seconds that a training may take, at most max_time; None for no limit."""
+        """Return the maximum number of seconds that training may take, at most max_time; None for no limit."""
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
     def resources(self, given: Mapping[str, Any]) -> TrainingResources:
-        """Return the resources that a training may use.
+        """Return the resources that training may use.
 
         given: parameters of the command.
         """
@@ -162,7 +162,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
         yield _launched[-1]
     elif rendezvous is not None:
         if transport is not None:
-            raise RequestError("--rendezvous and --transport are mutually exclusive", "Give only one of them.")
+            raise RequestError("--rendezvous and --transport are mutually exclusive", "Use only one of them.")
         ring = _meet(given)
         how = _how(ring.ranks, "", _options_to_meet(given))
         with _on_ring(ring, given.get("run"), how if given["ring_rank"] is None else ("", how[1]), asked) as here:
@@ -170,7 +170,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
     elif given_alone := next((name for name in _alone() if given.get(name) is not None), None):
         raise RequestError(
             f"--{given_alone.replace('_', '-')} can only be used with --rendezvous",
-            f"Add --rendezvous HOST:PORT, or leave --{given_alone.replace('_', '-')} out.",
+            f"Add --rendezvous HOST:PORT, or omit --{given_alone.replace('_', '-')}.",
         )
     elif transport is None:
         yield CommandSession()
@@ -288,7 +288,7 @@ class RingCommand(NamedTuple):
         return [*self.name.split(), *self.rest]
 
     def to_go_on(self, elapsed: float) -> list[str]:
-        """Return the arguments of `ooc resume` that continue a training `elapsed` seconds after its start."""
+        """Return the arguments of `ooc resume` that continue a run `elapsed` seconds after its start."""
         given = self.parameters
         words = [*self.rest] if self.name == "resume" else [str(self.makes)]
         if self.name != "resume":
@@ -324,7 +324,7 @@ def choose(arguments: Sequence[str], ranks: int) -> RingCommand:
                 if parameters.get(option):
                     raise RequestError(
                         f"--{option} cannot be used with `ooc launch`, which connects the ranks itself",
-                        f"Leave --{option} out.",
+                        f"Omit --{option}.",
                     )
             if parameters.get("skip_existing"):
                 raise RequestError("--skip-existing can only be used on one machine", "Omit --skip-existing.")

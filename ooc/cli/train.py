@@ -172,7 +172,7 @@ def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any
 def resume(**given: Any) -> None:
     """Continue a stopped or killed run, or train a run for longer.
 
-    A run finds its dataset if both were moved or copied together; otherwise, give --data.
+    A run finds its dataset if both were moved or copied together; otherwise, set --data.
 
     Example: ooc resume run --iterations 200
     """

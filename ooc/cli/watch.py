@@ -1,4 +1,4 @@
-"""`ooc watch` and `ooc train --watch`: show a training live in a terminal, or as lines on other outputs."""
+"""`ooc watch` and `ooc train --watch`: show a run live in a terminal, or as lines on other outputs."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def watch(
     ],
     json: Json = False,
 ) -> None:
-    """Watch a training in another process until it ends.
+    """Watch a run in another process until it ends.
 
-    Shows progress, objective, memory, throughput and time left; Ctrl-C ends the view, not the training. If standard
+    Shows progress, objective, memory, throughput and time left; Ctrl-C ends the view, not the run. If standard
     output is not a terminal, prints a line for each iteration, with --json as JSON.
 
     Example: ooc watch run
@@ -73,7 +73,7 @@ def watching(run: Path) -> Iterator[None]:
 
 
 def _follow_own(run: Path, ended: threading.Event) -> None:
-    """Wait until the run is locked again, then show it; the training can end before the first poll."""
+    """Wait until the run is locked again, then show it; training can end before the first poll."""
     from blocks.errors import OocError
     from ooc.runs.progress import current_run
 
@@ -90,7 +90,7 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
 
 
 def _polls(run: Path, ended: threading.Event | None) -> Iterator[RunProgress]:
-    """Yield the progress every INTERVAL until the training ends, and once more for each chain after its end."""
+    """Yield the progress every INTERVAL until training ends, and once more for each chain after its end."""
     from ooc.runs.progress import RUNNING, RunFollower, begun_runs, current_run
 
     followers: dict[Path, RunFollower] = {}
@@ -148,7 +148,7 @@ def iteration_line(seen: RunProgress, line: dict[str, Any]) -> str:
 
 
 def progress_panel(seen: RunProgress, console: Console) -> RenderableType:
-    """Return the progress of a training as a panel."""
+    """Return the progress of a run as a panel."""
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -187,8 +187,8 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
         before, free = group * count, True  # number of columns chosen before
         for member in range(group):
             column = columns[group * candidate + member]
-            mine = slice(begins[column], ends[column])
-            total, squares = sums_of(rows[mine], values[mine], sampled)
+            span = slice(begins[column], ends[column])
+            total, squares = sums_of(rows[span], values[span], sampled)
             share = (
                 total / sample if centred else 0.0
             )  # contribution of the mean to products of columns that are not centred
@@ -197,7 +197,7 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
                 scale = 1.0 / math.sqrt(left)
             totals[before + member], scales[before + member] = total, scale
             if candidate >= taken:
-                add_products(entries, rows[mine], values[mine], sampled, products)
+                add_products(entries, rows[span], values[span], sampled, products)
                 free = are_small(products[:before], share, totals, scales, scale, rho)
                 products[:before] = 0.0
             if not free:
@@ -205,8 +205,8 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
         if free:
             for member in range(group):
                 column = columns[group * candidate + member]
-                mine = slice(begins[column], ends[column])
-                filled = append(entries, filled, rows[mine], values[mine], sampled, before + member)
+                span = slice(begins[column], ends[column])
+                filled = append(entries, filled, rows[span], values[span], sampled, before + member)
             chosen[count] = candidate
             count += 1
     for candidate in chosen[:count]:

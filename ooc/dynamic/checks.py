@@ -86,7 +86,7 @@ def _check_design(program: DynamicProgram) -> None:
     if design.shards > 1:
         raise RequestError(
             f"{design.path} is a shard, and {type(program).__name__} does not train on shards",
-            "Give every rank the whole dataset; the ranks then share the work.",
+            "Use the whole dataset on every rank; the ranks then share the work.",
         )
     if design.offsets is not None:
         column = int(np.flatnonzero(design.offsets)[0])
@@ -124,7 +124,7 @@ def _check_sizes(program: DynamicProgram, place: str) -> None:
     if design.columns % group:
         raise RequestError(
             f"{design.path} has {design.columns:,} columns, which is not a multiple of group={group}",
-            "Give another group, or add columns of zeros to the input.",
+            "Use another group, or add columns of zeros to the input.",
         )
 
 

@@ -113,7 +113,7 @@ def make_room(design: Design, room: HeldColumnsCapacity, columns: np.ndarray, sh
         raise RequestError(
             f"{columns.size:,} columns with {entries:,} entries do not fit into --memory, which has room for "
             f"{room.columns:,} columns with {room.entries:,} entries",
-            "Give a larger --memory.",
+            "Increase --memory.",
         )
     if not design.dense:
         shared[_BOUNDS][: columns.size, 0] = begins[:-1]

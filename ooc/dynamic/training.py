@@ -19,8 +19,8 @@ from blocks.errors import ModelDiverged
 from blocks.files import publish_directory
 from ooc.dynamic.column_rounds import UserProgramRounds
 from ooc.dynamic.engine import DynamicEngine
-from ooc.dynamic.plan import RoundMemoryPlan
 from ooc.dynamic.program import DynamicProgram
+from ooc.dynamic.round_memory_plan import RoundMemoryPlan
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.solver_steps import SolverTrainingSteps
@@ -142,7 +142,7 @@ class ColumnPassSolver:
         return told
 
     def _diverged(self, what: str) -> ModelDiverged:
-        remedy = "Give a smaller parallelism or rho, or check the sign in `aggregate` and `update`."
+        remedy = "Reduce parallelism or rho, or check the sign in `aggregate` and `update`."
         return ModelDiverged(f"{type(self.program).__name__} diverges: {what}", remedy)
 
     def gap(self) -> float | None:

@@ -234,7 +234,7 @@ class Launcher:
             after = self._tunnels.open(self._remotes, [hello.port for hello in hellos])
             addresses = [[each] * len(hellos) for each in after]
         else:
-            remedy = "Give an address that they can reach on its line of --hosts: address=IP"
+            remedy = "Add an address that other ranks can reach to the host's line of --hosts: address=IP"
             check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
         hosts = [remote.host.name for remote in self._remotes]
         for remote, reachable in zip(self._remotes, addresses, strict=True):
@@ -268,7 +268,7 @@ class Launcher:
             )
         else:
             opened = f"Choose ports with --ports FIRST-LAST and open them on {where}"
-        return f"{opened}, or use --tunnel. If an address is wrong, give address=IP on the host's line of --hosts."
+        return f"{opened}, or use --tunnel. If an address is wrong, add address=IP to the host's line of --hosts."
 
     def _press(self) -> None:
         """Handle a missed deadline: first fail late ranks, then end all ranks, then kill them."""

@@ -19,7 +19,7 @@ def parse_ports(text: str, option: str) -> range:
     if not 0 < first <= last < 1 << 16:
         raise RequestError(
             f"{option} {text}: expected a port or two ports, from 1 to 65535",
-            "Give a range such as 40000-40010.",
+            "Use a range such as 40000-40010.",
         )
     return range(first, last + 1)
 

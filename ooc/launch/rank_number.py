@@ -34,7 +34,7 @@ def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
         missing = "which rank it is" if rank is None else "how many ranks there are"
         raise RequestError(
             f"--rendezvous: this process cannot tell {missing}",
-            "Give --ring-rank and --ring-size, or start it with a scheduler that sets RANK and WORLD_SIZE, SLURM_PROCID"
+            "Use --ring-rank and --ring-size, or start it with a scheduler that sets RANK and WORLD_SIZE, SLURM_PROCID"
             " and SLURM_NTASKS, OMPI_COMM_WORLD_RANK and _SIZE, PMI_RANK and PMI_SIZE, or JOB_COMPLETION_INDEX"
             " (with --ring-size).",
         )

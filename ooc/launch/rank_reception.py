@@ -15,7 +15,6 @@ from typing import Any
 
 from blocks import stderr
 from blocks.errors import OocError, RequestError, WorkFailed
-from ooc.launch.meeting import LONGER, JoinArguments, Rendezvous, WaitingNotes, at_any_time, plain_address
 from ooc.launch.preflight import check_addresses, check_clocks, check_packages, check_reached, list_names
 from ooc.launch.rendezvous_messages import (
     OTHER_VERSION,
@@ -27,6 +26,7 @@ from ooc.launch.rendezvous_messages import (
     refusal,
     send,
 )
+from ooc.launch.rendezvous_settings import LONGER, JoinArguments, Rendezvous, WaitingNotes, at_any_time, plain_address
 from ooc.ring import tcp
 from ooc.ring.credentials import RankCredentials, issue_credentials
 from ooc.ring.handshake import MANNERS, Address, ConnectionAcceptor, listen
@@ -111,7 +111,7 @@ def _let_all_go(there: Present, addresses: Sequence[Address], names: Sequence[st
         where = list_names([ranks[rank] for rank in failed])
         return (
             f"Open TCP port {ports} on {where}; --ports FIRST-LAST chooses the ports on which ranks listen. If an"
-            " address is wrong, give --rendezvous an address of rank 0 in the network of all ranks."
+            " address is wrong, set --rendezvous to an address of rank 0 in the network of all ranks."
         )
 
     try:
@@ -199,7 +199,7 @@ def _present(
             raise RequestError(
                 f"two processes have the rank {each.rank}: process {other.process} on {other.hostname} and process"
                 f" {each.process} on {each.hostname}",
-                "Give each process its own number, from 0: --ring-rank, or RANK in its environment.",
+                "Set a different number, from 0, for each process: --ring-rank, or RANK in its environment.",
             )
         there[each.rank] = each, connection
     return there
@@ -227,7 +227,7 @@ def _addresses(meeting: Rendezvous, there: Mapping[int, RankIntroduction], own_a
         [each.address for each in found],
         [each.hostname for each in found],
         names,
-        "Give --rendezvous the IP address of rank 0 in the network of all ranks, not its name.",
+        "Set --rendezvous to the IP address of rank 0 in the network of all ranks, not to its name.",
     )
     for warning in check_clocks(names[1:], [each.clock for each in found[1:]]):
         stderr.print_warning(warning)

@@ -140,11 +140,9 @@ class RemoteRank:
             check = shlex.join([*self._ssh.call(self.host), "true"])
             return f"ssh must be able to log in without a password. Check with: {check}"
         if self.code == _NO_DIRECTORY:
-            return "Create the directory on the host, or give another one on its line of --hosts: dir=PATH"
+            return "Create the directory on the host, or add another directory to the host's line of --hosts: dir=PATH"
         if self.code in _NO_COMMAND or "No module named" in self.last_words:
-            return (
-                "Install the same ooc on the host, or give the Python that has it on its line of --hosts: python=PATH"
-            )
+            return "Install the same ooc on the host, or add its Python to the host's line of --hosts: python=PATH"
         return ""
 
     def kill(self, group: int, supervisor: int) -> None:

@@ -21,16 +21,6 @@ from pathlib import Path
 
 from blocks.errors import RequestError, WorkFailed
 from ooc.launch.key_file import read_key
-from ooc.launch.meeting import (
-    JOIN_TIMEOUT,
-    LONGER,
-    NAME,
-    JoinArguments,
-    Rendezvous,
-    WaitingNotes,
-    at_any_time,
-    plain_address,
-)
 from ooc.launch.ports import listen_on, parse_ports
 from ooc.launch.rank_number import place
 from ooc.launch.rank_reception import receive_all
@@ -40,6 +30,16 @@ from ooc.launch.rendezvous_messages import (
     read_go,
     refusal,
     send,
+)
+from ooc.launch.rendezvous_settings import (
+    JOIN_TIMEOUT,
+    LONGER,
+    NAME,
+    JoinArguments,
+    Rendezvous,
+    WaitingNotes,
+    at_any_time,
+    plain_address,
 )
 from ooc.ring import tcp
 from ooc.ring.credentials import RankCredentials, key_credentials
@@ -86,7 +86,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
         pass
     raise RequestError(
         f"--rendezvous {address}: expected HOST:PORT",
-        "Give the host of rank 0 and a free port: node1:29400, or [2001:db8::1]:29400 for IPv6.",
+        "Use the host of rank 0 and a free port: node1:29400, or [2001:db8::1]:29400 for IPv6.",
     )
 
 
@@ -129,7 +129,7 @@ def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contex
         except ssl.SSLCertVerificationError:
             raise RequestError(
                 f"the process at {meeting.at} does not have the key of this rank",
-                "Give all ranks the same --key-file, and give each run its own port.",
+                "Use the same --key-file on all ranks, and a different port for each run.",
             ) from None
         except OSError as error:
             busy = getattr(error, "reason", None) == _BUSY

@@ -71,7 +71,7 @@ def make_plan(
     and written once per phase. Arrays that are only used at the start of a run are in memory if they fit there together
     with the state.
 
-    beside: bytes of further processes of the training, which start after the first iteration.
+    beside: bytes of further processes of the run, which start after the first iteration.
     """
     layout = CellLayout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from blocks.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ooc.launch.rank_calls import run as run
+    from ooc.launch.run_as_rank import run as run
     from ooc.ring.ring import Ring as Ring
 
-_MODULES = {"Ring": "ooc.ring.ring", "run": "ooc.launch.rank_calls"}
+_MODULES = {"Ring": "ooc.ring.ring", "run": "ooc.launch.run_as_rank"}
 __all__ = list(_MODULES)
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -134,6 +134,6 @@ def _flat(array: np.ndarray) -> np.ndarray:
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
             f"cannot sum an array of shape {array.shape} and dtype {array.dtype} over the ring",
-            f"Give a contiguous int64 or float64 array of at most {MOST_REDUCED} bytes.",
+            f"Pass a contiguous int64 or float64 array of at most {MOST_REDUCED} bytes.",
         )
     return array.reshape(-1)

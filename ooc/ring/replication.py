@@ -39,7 +39,7 @@ def is_replicated(dataset: StoredDataset, program: StaticProgram, ranks: int) ->
     if dataset.shards > 1:
         raise RequestError(
             f"{dataset.path} is a shard, and the program {name} does not train on shards",
-            "Give every rank the whole dataset; each rank then does a part of the work.",
+            "Use the whole dataset on every rank; each rank then does a part of the work.",
         )
     if staged := [phase.name for phase in (*program.initial, *program.phases) if phase.staged]:
         raise RequestError(
@@ -78,7 +78,7 @@ class PartReplication:
                 raise RequestError(
                     f"the array {name!r} of the program {type(program).__name__} is declared per {spec.per}, but its"
                     f" shape is {spec.shape}, and {dataset.path} has {count:,} {spec.per}s",
-                    f"Give it {count:,} elements along its first axis, or omit per={spec.per!r}.",
+                    f"Declare {count:,} elements along its first axis, or omit per={spec.per!r}.",
                 )
         for name, spec in program.delta_arrays().items():
             if np.dtype(spec.dtype).kind not in "biu":

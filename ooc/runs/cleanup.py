@@ -44,7 +44,7 @@ def _clean_inside(path: Path, *, state: bool) -> CleanupResult:
     if not path.is_dir():
         raise RequestError(
             f"{path} is not a directory",
-            "Give the path of a dataset, of a run, or of a directory that contains several.",
+            "Specify the path of a dataset, of a run, or of a directory that contains several.",
         )
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))

@@ -1,4 +1,4 @@
-"""Counters of the work of a training, on one machine or on all machines of a ring."""
+"""Counters of the work of a run, on one machine or on all machines of a ring."""
 
 from __future__ import annotations
 

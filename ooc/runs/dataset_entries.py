@@ -52,7 +52,7 @@ def open_dataset_entry(
     place = dataset_location(entry, run)
     if not place.exists():
         raise RequestError(
-            f"{place}, {name}, does not exist", f"Give its new path with: ooc resume {run} --{option} PATH"
+            f"{place}, {name}, does not exist", f"Set its new path with: ooc resume {run} --{option} PATH"
         )
     dataset = opened(generation_of(place, entry["identity"]))
     if dataset.identity != entry["identity"]:
@@ -73,7 +73,7 @@ def moved_entry(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]
     if not has_generation(place, entry["identity"]):
         raise RequestError(
             f"{place} is not the dataset on which {run} was started, or has changed since then",
-            f"Give the dataset that was at {entry['path']}; `ooc info` must show its identity {entry['identity']}.",
+            f"Use the dataset that was at {entry['path']}; `ooc info` must show its identity {entry['identity']}.",
         )
     return entry_relative_to_run({"path": str(place.resolve()), "identity": entry["identity"]}, run)
 

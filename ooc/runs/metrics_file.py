@@ -31,7 +31,7 @@ _kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def keep_metrics_file(path: Path) -> Iterator[None]:
-    """Keep a file with the newest metrics of trainings in this context.
+    """Keep a file with the newest metrics of runs in this context.
 
     Raises RequestError if the file cannot be created, or if it exists and is not a metrics file of ooc.
     """

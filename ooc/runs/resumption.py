@@ -1,4 +1,4 @@
-"""Resume a training (`--resume`): continue an existing run if it was started with the same options."""
+"""Resume training (`--resume`): continue an existing run if it was started with the same options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LETTERS = 200  # longer values are not shown
 
 
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: StoredDataset) -> None:
-    """Raise RequestError with the differences unless two configurations describe the same training.
+    """Raise RequestError with the differences unless two configurations describe the same run.
 
     path: path of the existing run.
     old: its configuration.
@@ -37,7 +37,7 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
     if different := list(_differences(old, new)):
         raise RequestError(
             f"{path} was started with other options: {'; '.join(different)}",
-            f"Give the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
+            f"Use the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
         )
     if grew:
         stderr.print_warning(
@@ -59,7 +59,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that two trainings must have in common, by name. Datasets are compared by identity."""
+    """Return the values that two runs must have in common, by name. Datasets are compared by identity."""
     lengths = {"evaluate_every": config["evaluate_every"]}
     if "rounds" not in config["settings"]:  # the number of rounds needed is only known at the end
         lengths["iterations"] = config["iterations"]

@@ -6,7 +6,7 @@ state/           generations of the local state, see `ooc.state.generations`; wi
 slices/          sliced arrays of the program while it runs, if they do not fit in memory; with --scratch there
 metrics.jsonl    one line for each iteration
 log.txt          events with their times
-model/           the result, once the training is finished
+model/           the result, once training is finished
 previous/        model of the run that this run replaces, until it has its own
 replaces         mark that the replaced run is kept, see `ooc.runs.earlier_run`
 lock             held by the process that uses the run

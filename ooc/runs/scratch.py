@@ -67,7 +67,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
     """
     if not place.exists():
         raise ScratchMissing(
-            f"{place}, the --scratch directory of {run}, is missing; it contains the state of the training",
+            f"{place}, the --scratch directory of {run}, is missing; it contains the state of the run",
             "Mount the directory again, or train again with --overwrite.",
         )
     owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA, holds=ScratchOwner)

@@ -100,7 +100,7 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _state_problems(run: Path, state: Path, dataset: StoredDataset) -> list[str]:
-    """Return the problems of the committed state. If a training replaces the state meanwhile, the new state is
+    """Return the problems of the committed state. If a run replaces the state meanwhile, the new state is
     checked."""
     found, entries = [f"{run}: no state was saved yet"], None
     while (newest := committed(state)) != entries:
@@ -116,7 +116,7 @@ def _state_problems(run: Path, state: Path, dataset: StoredDataset) -> list[str]
 
 
 def file_sizes(path: Path) -> Iterator[int]:
-    """Yield the size in bytes of each file in a directory, from which a training may delete files at any time."""
+    """Yield the size in bytes of each file in a directory, from which training may delete files at any time."""
     for file in path.rglob("*"):
         with suppress(FileNotFoundError):
             if stat.S_ISREG((found := file.lstat()).st_mode):

@@ -39,7 +39,7 @@ def check_sizes(program: StochasticProgram) -> None:
     """Raise RequestError if there are too few elements for the workers, or if machines would have unequal numbers of
     workers."""
     if program.adaptive and "loss" not in program.functions:
-        raise RequestError("--parallelism auto requires a program with a loss", "Give a number, or define `loss`.")
+        raise RequestError("--parallelism auto requires a program with a loss", "Set a number, or define `loss`.")
     if program.first_degree % program.machines:
         raise RequestError(
             f"--parallelism must be a multiple of {program.machines}, the number of machines; got "

@@ -18,8 +18,7 @@ from ooc.rng import stream_key
 from ooc.stochastic import element_loops
 from ooc.stochastic.elements import KINDS, ElementVisits, element_arrays, tiny_block
 from ooc.stochastic.parallelism_degree import ParallelismChoice, exact_sum
-from ooc.stochastic.program_functions import only_adds
-from ooc.stochastic.tasks import (
+from ooc.stochastic.pass_tasks import (
     CombineVariables,
     ComputeHeldOutLosses,
     GatherVariables,
@@ -28,6 +27,7 @@ from ooc.stochastic.tasks import (
     RestoreVariables,
     SaveVariables,
 )
+from ooc.stochastic.program_functions import only_adds
 from ooc.stochastic.variable_arrays import (
     gathered_variable,
     make_queue,
@@ -181,7 +181,7 @@ class ElementJobs:
             finite = False
             if not self._program.may_undo(task.degree):
                 raise ModelDiverged(
-                    f"the training diverged: `{name}` of {type(self._program).__name__} is no longer finite",
+                    f"training diverged: `{name}` of {type(self._program).__name__} is no longer finite",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )
         return finite
@@ -204,8 +204,8 @@ class ElementJobs:
         bounds = {"element": (task.first, task.last), "entry": (program.entry(task.first), program.entry(task.last))}
         per = {f"local.{name}": local.per for name, local in program.locals.items()}
         for name in program.restored:
-            mine = slice(*bounds[per.get(name, "element")])
-            now, before = arrays[name][mine], arrays[spare_name(name)][mine]
+            span = slice(*bounds[per.get(name, "element")])
+            now, before = arrays[name][span], arrays[spare_name(name)][span]
             if back:
                 now[:] = before
             else:
@@ -311,10 +311,10 @@ class ElementJobs:
         while first < last:
             place, end = int(starts[block]), int(starts[block + 1])
             visits = ElementVisits(first - place, min(last, end) - place, place + before, passes, key)
-            mine = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
+            spans = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
             locals_ = program.locals.items()
-            kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
-            delayed = tuple(array[mine["element"]] for array in self._delayed(arrays))
+            kept = {name: arrays[f"local.{name}"][spans[x.per]] for name, x in locals_ if x.per in spans}
+            delayed = tuple(array[spans["element"]] for array in self._delayed(arrays))
             yield ElementRange(block, visits, self._local(kept), delayed)
             first, block = min(last, end), block + 1
 

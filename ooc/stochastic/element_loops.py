@@ -51,7 +51,7 @@ process = compiled(Program.process)
 
 @inlined_kernel
 def local_at(local, block, element):
-    mine = slice(block.offsets[element], block.offsets[element + 1])
+    span = slice(block.offsets[element], block.offsets[element + 1])
     return Local({local_at})
 
 
@@ -115,7 +115,7 @@ def source(program: type, names: DeclaredVariableNames, types: str) -> str:
     """
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
-    places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]
+    places += [f"local.{name}[span]" for name in names.by_entry] + [f"local.{name}" for name in names.work]
     calls = [
         f"    if which == {number}:\n        add_late(shared.{name}.store, row, column, delta)"
         for name, number in names.delayed.items()

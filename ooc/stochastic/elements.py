@@ -107,24 +107,24 @@ def uniform(key, n):
 @inlined_kernel
 def row_at(block, element, visits):
     """Return an element of a block of a matrix as a `Row`."""
-    mine = slice(block.offsets[element], block.offsets[element + 1])
+    span = slice(block.offsets[element], block.offsets[element + 1])
     key = key_of(visits, element)
-    return Row(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine])
+    return Row(visits.place + element, visits.visit, key, block.columns[span], block.values[span])
 
 
 @inlined_kernel
 def sample_at(block, element, visits):
     """Return an element of a block of samples as a `Sample`."""
-    mine = slice(block.offsets[element], block.offsets[element + 1])
+    span = slice(block.offsets[element], block.offsets[element + 1])
     key, label = key_of(visits, element), block.labels[element]
-    return Sample(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine], label)
+    return Sample(visits.place + element, visits.visit, key, block.columns[span], block.values[span], label)
 
 
 @inlined_kernel
 def document_at(block, element, visits):
     """Return an element of a block of documents as a `Document`."""
-    mine = slice(block.offsets[element], block.offsets[element + 1])
-    return Document(visits.place + element, visits.visit, key_of(visits, element), block.words[mine])
+    span = slice(block.offsets[element], block.offsets[element + 1])
+    return Document(visits.place + element, visits.visit, key_of(visits, element), block.words[span])
 
 
 def element_arrays(block: MatrixRowBlock | SampleBlock | TokenBlock) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ooc.program import Phase
 from ooc.stochastic.parallelism_degree import MADE, TO_UNDO, ParallelismChoice, group_sizes, next_smaller_degree
-from ooc.stochastic.tasks import Stage, check_stage, cut, keep_stages, pass_stages, trial_stages, undo_stages
+from ooc.stochastic.pass_tasks import Stage, check_stage, cut, keep_stages, pass_stages, trial_stages, undo_stages
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram

@@ -33,8 +33,8 @@ from ooc.stochastic.parallelism_degree import (
     next_smaller_degree,
     undone_choice,
 )
+from ooc.stochastic.pass_tasks import CombineVariables, ComputeHeldOutLosses, GatherVariables, ProcessElements, cut
 from ooc.stochastic.phase_stages import TESTS, PhaseStages
-from ooc.stochastic.tasks import CombineVariables, ComputeHeldOutLosses, GatherVariables, ProcessElements, cut
 from ooc.stochastic.variable_arrays import Shared, committed_specs, slot_specs, spare_name
 from ooc.stochastic.variables import unpacked
 from ooc.stochastic.worker_combination import GatheredVariable

@@ -28,7 +28,7 @@ def check_functions(program: StochasticProgram) -> None:
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
         raise RequestError(
             f"{type(program).__name__}: {min(taken)!r} is the name of an operator, not of a variable",
-            "Give the variable another name.",
+            "Rename the variable.",
         )
     for name in ("process", *program.functions):
         function = read(type(program), name)

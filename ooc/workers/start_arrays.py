@@ -1,4 +1,4 @@
-"""Arrays that are freed, and arrays that are allocated, when the initial phases of a training are over."""
+"""Arrays that are freed, and arrays that are allocated, when the initial phases of training are over."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def combine_callbacks(callbacks: Callable | Sequence[Callable] | None) -> Callab
 
 @contextmanager
 def reword_errors(names: Mapping[str, str]) -> Iterator[None]:
-    """Reword errors of the context with `in_parameters`, and raise KeyboardInterrupt for an interrupted training.
+    """Reword errors of the context with `in_parameters`, and raise KeyboardInterrupt for an interrupted run.
 
     Remedies that mention resuming are dropped, since there is no run to resume.
     """

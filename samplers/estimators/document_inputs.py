@@ -20,17 +20,17 @@ def require_counts(X: Any) -> None:
     empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
     if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
         shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X must contain documents, got {shown}", f"Give {DOCUMENTS}.")
+        raise RequestError(f"X must contain documents, got {shown}", f"Pass {DOCUMENTS}.")
     if hasattr(X, "columns"):
         if (column := next((name for name in X.columns if _has_texts(np.asarray(X[name]))), None)) is not None:
             raise RequestError(
                 f"X is a data frame with texts in the column {column!r}; expected a single column",
-                f"Give only that column: X[{column!r}].",
+                f"Pass only that column: X[{column!r}].",
             )
     elif isinstance(X, np.ndarray) and X.ndim == 2 and _has_texts(X.reshape(-1)):
         raise RequestError(
             f"X is an array of strings of shape {X.shape}; expected a one-dimensional array",
-            "Give X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens, give X.tolist().",
+            "Pass X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens, pass X.tolist().",
         )
 
 
@@ -101,7 +101,7 @@ def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
             shown = reprlib.repr(document)
             raise RequestError(
                 f"X: document {number} (counted from 0) must be a text or a list of tokens, got {shown}",
-                "Leave out missing documents, and decode bytes.",
+                "Remove missing documents, and decode bytes.",
             )
 
 

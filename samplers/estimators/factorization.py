@@ -267,13 +267,13 @@ class MatrixFactorization(RunEstimator):
         return [self.columns_[items[items >= 0]] for _, best in choices for items in best.items]
 
     def ranking_metrics(self, train: Any, test: Any, top: int = 10, threshold: float | None = None) -> dict[str, Any]:
-        """Compare the recommendations for the rows of the training with held-out values, as `ooc evaluate --ranking`.
+        """Compare the recommendations for the training rows with held-out values, as `ooc evaluate --ranking`.
 
         Parameters
         ----------
         train, test : tuple of columns, or table
-            Values of the training, whose columns are not recommended again, and held-out values: a tuple of (row names,
-            column names, values), where values default to 1, or a table with the rows and columns of the training.
+            Training values, whose columns are not recommended again, and held-out values: a tuple of (row names,
+            column names, values), where values default to 1, or a table with the training rows and columns.
         top : int
             Number T of columns to recommend for each row.
         threshold : float, optional
@@ -296,20 +296,20 @@ class MatrixFactorization(RunEstimator):
         return dict(rank_rated(self.model_, known, held_out, integer_parameter("top", top, 1), threshold))
 
     def _rated(self, X: Any) -> RatedItems:
-        """Return values of the rows of the training; values of other rows or columns are left out, with a warning."""
+        """Return values of the training rows; values of other rows or columns are left out, with a warning."""
         if not is_columns(X):
             known = self._rows(X)
             if known.offsets.size != self.rows_.size + 1:
                 raise RequestError(
                     f"X has {known.offsets.size - 1:,} rows, but the training data had {self.rows_.size:,}",
-                    "Give all rows of the training data, or a tuple of (row names, column names, values).",
+                    "Pass all rows of the training data, or a tuple of (row names, column names, values).",
                 )
             return RatedItems(*known)
         users, items, values = rating_triples(X)
         rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
         there = (rows >= 0) & (columns >= 0)
         if unknown := int(np.count_nonzero(~there)):
-            said = f"{unknown:,} of {there.size:,} values of users or items that the training did not have are left out"
+            said = f"{unknown:,} of {there.size:,} values of users or items outside the training data are ignored"
             warnings.warn(said, UserWarning, stacklevel=4)
         return group_by_user(self.rows_.size, rows[there], columns[there], values[there])
 
@@ -337,7 +337,7 @@ def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
         if names.size
     ]
     said = " and ".join(sides)
-    what = f"X has {said} that the training data did not have"
+    what = f"X has {said} that are not in the training data"
     return f"{what}: their predictions are the mean plus the bias of the known side"
 
 

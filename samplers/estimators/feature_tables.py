@@ -54,7 +54,7 @@ def read_table(X: Any, *, missing: bool = False) -> FeatureTable:
     unusable = np.isinf(values) if missing else ~np.isfinite(values)
     if unusable.any():
         raise RequestError(
-            f"Input X contains {_first_unusable(values[unusable])}.", "Fill in missing values, or leave their rows out."
+            f"Input X contains {_first_unusable(values[unusable])}.", "Fill in missing values, or remove their rows."
         )
     return table
 
@@ -63,7 +63,7 @@ def _require_table(X: Any) -> None:
     """Raise RequestError for an object that cannot be a table."""
     if X is None or isinstance(X, str | bytes | Mapping | Set | Iterator):
         shown = "None" if X is None else f"the {type(X).__name__} {reprlib.repr(X)}"
-        raise RequestError(f"X must be a table of numbers, got {shown}", f"Give {_TABLES}.")
+        raise RequestError(f"X must be a table of numbers, got {shown}", f"Pass {_TABLES}.")
 
 
 def is_path(X: Any) -> bool:
@@ -81,7 +81,7 @@ def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
     if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
         raise RequestError(
             f"X is the string {reprlib.repr(X)}, but no dataset exists at this path",
-            f"Give {others}, or the path of a dataset made by `ooc ingest`.",
+            f"Pass {others}, or the path of a dataset made by `ooc ingest`.",
         )
     return X
 
@@ -118,7 +118,7 @@ def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
         raise TypeError(f"X, {where} (counted from 0): {error}")
     raise RequestError(
         f"X must contain numbers, got the string {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
-        "Leave strings out, or encode them as numbers first.",
+        "Drop strings, or encode them as numbers first.",
     )
 
 
@@ -150,7 +150,7 @@ def _check_kind(dtype: np.dtype) -> None:
 
 def _check_shape(shape: tuple[int, ...]) -> None:
     if shape == (0,):
-        raise RequestError("X is empty; expected at least one row", f"Give {_TABLES}.")
+        raise RequestError("X is empty; expected at least one row", f"Pass {_TABLES}.")
     if len(shape) != 2:
         raise RequestError(
             f"Expected 2D array, got {f'{len(shape)}D' if shape else 'scalar'} array instead.",

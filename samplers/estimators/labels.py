@@ -64,6 +64,6 @@ def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
     if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):
         raise RequestError(
             f"y has classes such as {y.tolist()[0]!r}, but fit had classes such as {predicted.tolist()[0]!r}",
-            "Give classes of the same type as in fit.",
+            "Use classes of the same type as in fit.",
         )
     return float(np.average(predicted == y, weights=read_weights(sample_weight, y.size)))

@@ -62,7 +62,7 @@ class LatentDirichletAllocation(TopicOutputs):
     sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
         Sampling algorithm and its options, as in `ooc train lda` (docs/sampling.md).
     start_from : str, optional
-        Path of a run or model from whose topics the training goes on; X may have other documents and words.
+        Path of a run or model from whose topics training continues; X may have other documents and words.
     optimize_every : int
         Number of iterations between estimates of the priors (docs/training.md); 0 keeps them fixed.
     burn_in : int, optional
@@ -97,7 +97,7 @@ class LatentDirichletAllocation(TopicOutputs):
     topic_word_ : ndarray of float64 (K, V)
         Word distribution of each topic; rows sum to 1.
     doc_topic_ : ndarray of float64 (D, K)
-        Topic mixtures of the training documents at the end of the training; `transform` infers mixtures instead.
+        Topic mixtures of the training documents at the end of training; `transform` infers mixtures instead.
     live_components_ : ndarray of bool (K,)
         Whether each topic has at least a tenth of the mean number of tokens per topic (docs/choosing-topics.md).
     vocabulary_ : ndarray of str (V,)
@@ -208,7 +208,7 @@ class LatentDirichletAllocation(TopicOutputs):
     def doc_topic_(self) -> np.ndarray:
         """Return the topic mixtures of the training documents, float64 (D, K); rows sum to 1.
 
-        The mixtures count tokens by their topics at the end of the training. `transform` of the same documents returns
+        The mixtures count tokens by their topics at the end of training. `transform` of the same documents returns
         different, inferred mixtures: expectations under the trained topics.
         """
         self._require_fitted()
@@ -302,7 +302,7 @@ class LatentDirichletAllocation(TopicOutputs):
         names = getattr(self, "feature_names_in_", None)
         rules, _ = vectorizer_rules(checked_parameters(self))
         given = read_documents(X, rules, vocabulary=() if names is None else names.tolist())
-        words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
+        words = "Pass texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
         self._check_features(given.size, given.names, "" if names is None else words)
         return InMemoryDocuments(given)
 
@@ -319,7 +319,7 @@ def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
     room = partial(require_memory_to_fit, longest=0, budget=budget)
     read = read_documents(X, *vectorizer_rules(parameters), room=room)
     if not read.offsets[-1]:
-        raise RequestError("X has no tokens: all counts are 0", "Give documents with words.")
+        raise RequestError("X has no tokens: all counts are 0", "Pass documents with words.")
     require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
     return read
 

@@ -99,7 +99,7 @@ class LinearEstimator(Estimator):
             design = Design(dataset_path(X))
             if y is not None and design.y is not None:
                 raise RequestError(
-                    f"y is given twice: as an argument and in the dataset {design.path}", "Leave y out: fit(X)."
+                    f"y is given twice: as an argument and in the dataset {design.path}", "Omit y: fit(X)."
                 )
             if design.y is None:
                 raise RequestError(

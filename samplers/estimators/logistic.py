@@ -132,7 +132,7 @@ class LogisticRegression(LinearEstimator):
         if self.positive:
             raise RequestError(
                 f"positive=True can only be used with two classes, got {self.classes_.size}",
-                "Leave positive out, or fit one class against the others.",
+                "Omit positive, or fit one class against the others.",
             )
         return MultinomialRegression(features, labels, **self._problem_options(features, share, weights, moments))
 

@@ -41,7 +41,7 @@ def _each(name: str, value: Any, rule: Rule) -> list[Any]:
 
 
 def _option_rules(options: type[Options]) -> dict[str, Rule]:
-    """Return rules by parameter name for the options of a training, based on their types and bounds."""
+    """Return rules by parameter name for the options of a training run, based on their types and bounds."""
     found: dict[str, Rule] = {}
     for each in described(options).values():
         least = 1 if each.option.least is None else int(each.option.least)

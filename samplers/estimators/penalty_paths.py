@@ -87,7 +87,7 @@ def penalties(name: str, given: Any, eps: float, problem: Problem, total: float 
     try:
         values = np.array(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{name}: {error}", "Give a number of values, or an array of them.") from None
+        raise RequestError(f"{name}: {error}", "Pass an integer, or an array of values.") from None
     if values.ndim != 1 or not values.size or not np.isfinite(values).all() or (values <= 0).any():
         raise RequestError(f"{name} must be a number of values, or finite values above 0, got {given!r}")
     return np.sort(values * total if total is not None else 1 / values)[::-1].copy()
@@ -182,7 +182,7 @@ def cross_validation_folds(
     """
     if isinstance(cv, int | np.integer):
         if (used := np.count_nonzero(every)) < cv:
-            raise RequestError(f"cv={cv} folds cannot be made of n_samples={used} rows", "Give a smaller cv.")
+            raise RequestError(f"cv={cv} folds cannot be made of n_samples={used} rows", "Reduce cv.")
         return [
             FoldWeights(every - out, out)
             for out in held_out_weights(every, integer_parameter("cv", cv, 2), random_seed(random_state), classes)
@@ -208,7 +208,7 @@ def _only(every: np.ndarray, rows: Any) -> np.ndarray:
     try:
         kept[rows] = every[rows]
     except IndexError as error:
-        raise RequestError(f"cv: {error}", "Give row indices from 0 to the number of rows of X minus 1.") from None
+        raise RequestError(f"cv: {error}", "Pass row indices from 0 to the number of rows of X minus 1.") from None
     return kept
 
 

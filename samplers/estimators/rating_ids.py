@@ -53,7 +53,7 @@ def _of_objects(ids: list[Any], what: str) -> np.ndarray:
         other = next(place for place, kind in enumerate(kinds) if kind != kinds[0])
         raise RequestError(
             f"{what}: row 0 has {ids[0]!r} of type {kinds[0]}, row {other} has {ids[other]!r} of type {kinds[other]}",
-            "Give ids of one type: 7 and '7' are different ids.",
+            "Use ids of one type: 7 and '7' are different ids.",
         )
     if not ids or kinds[0] not in ("int", "float"):
         return np.array([x.decode() if isinstance(x, bytes) else str(x) for x in ids], str)
@@ -61,7 +61,9 @@ def _of_objects(ids: list[Any], what: str) -> np.ndarray:
         return np.array(ids, np.float64)
     least, most = min(ids), max(ids)
     if least < -(1 << 63) or most >= 1 << (64 if least >= 0 else 63):
-        raise RequestError(f"{what}: ids from {least} to {most} do not fit into 64 bits", "Give such ids as strings.")
+        raise RequestError(
+            f"{what}: ids from {least} to {most} do not fit into 64 bits", "Convert these ids to strings."
+        )
     return np.array(ids, np.uint64 if most >= 1 << 63 else np.int64)
 
 
@@ -81,7 +83,7 @@ def _refuse_missing(missing: Any, ids: Any, what: str) -> None:
         raise RequestError(
             f"{what}: row {places[0]} (counted from 0) has {ids[places[0]]} instead of an id, like {places.size:,} of"
             f" {len(ids):,} rows",
-            "Leave such rows out.",
+            "Remove these rows.",
         )
 
 
@@ -92,7 +94,7 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
         place = int(np.argmax(np.abs(ids)))
         raise RequestError(
             f"{what}: row {place} has {ids[place]:.17g}, but ids above 2**{digits} are not exact in {ids.dtype}",
-            "Give ids as whole numbers or strings.",
+            "Use integers or strings as ids.",
         )
     return ids.astype(np.int64)
 
@@ -126,7 +128,7 @@ def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
     row = int(np.argmax(ids != np.floor(ids))) if given == "numbers" else 0
     raise RequestError(
         f"{what}: row {row} has {ids[row].item()!r}: got {given}, but fit had {of_training}",
-        f"Give {what} of the same type as in fit.",
+        f"Use {what} of the same type as in fit.",
     )
 
 
@@ -137,7 +139,7 @@ def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
         if not (_NUMERAL.fullmatch(text) and str(int(text)) == text):
             raise RequestError(
                 f"{what}: row {row} has {text!r}, but fit had whole numbers",
-                f"Give {what} as whole numbers.",
+                f"Convert {what} to integers.",
             )
     return read_ids(np.array([int(text) for text in texts], object), what)
 
@@ -148,7 +150,7 @@ def _refuse_padded(names: np.ndarray, what: str) -> None:
         if _NUMERAL.fullmatch(name) and str(int(name)) != name:
             raise RequestError(
                 f"{what} are numbers, but fit had strings such as {name!r}",
-                f"Give {what} as strings.",
+                f"Convert {what} to strings.",
             )
 
 

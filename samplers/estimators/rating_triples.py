@@ -41,7 +41,7 @@ def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
         spelled.append("y")
     raise RequestError(
         f"X looks like rows of user and item, but {call} expects a row for each user and a column for each item",
-        f"Give the columns as a tuple: {call}(({', '.join(spelled)})). If the columns of X are items, give "
+        f"Pass the columns as a tuple: {call}(({', '.join(spelled)})). If the columns of X are items, pass "
         "scipy.sparse.csr_array(X).",
     )
 

@@ -61,7 +61,7 @@ class RunEstimator(Transformer):
     n_jobs : int or None
         Number of processes and threads; -1 uses all cores. Does not affect the model.
     memory : str or int, optional
-        Memory limit of the training, such as "2GB".
+        Memory limit of training, such as "2GB".
     random_state : int, numpy.random.Generator, RandomState or None
         Seed of the random numbers.
     verbose : int

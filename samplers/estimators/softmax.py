@@ -149,7 +149,7 @@ class SoftmaxRegression(Estimator):
             weights = weights[:, 1:].astype(np.float64) - weights[:, :1]
         columns, intercept = weights[:-1].T.astype(np.float64, order="C"), weights[-1].astype(np.float64)
         if not np.isfinite(columns.sum() + intercept.sum()):
-            raise RequestError("the model diverged: its weights are no longer finite", "Give a smaller rate.")
+            raise RequestError("the model diverged: its weights are no longer finite", "Reduce rate.")
         self.coef_, self.intercept_ = columns, intercept
         return self
 

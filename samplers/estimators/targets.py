@@ -95,7 +95,7 @@ def _read_each(name: str, of: str, given: Any, count: int) -> np.ndarray | None:
     try:
         found = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{name} must be numbers: {error}", f"Give one number for each {of}.") from None
+        raise RequestError(f"{name} must be numbers: {error}", f"Pass one number for each {of}.") from None
     if found.shape != (count,):
         raise RequestError(f"{name} must have shape ({count},), a number for each {of}, got {found.shape}")
     if (wrong := ~(np.isfinite(found) & (found >= 0))).any():

@@ -10,7 +10,7 @@ from blocks.memory import available_memory
 from samplers.training_preparation import MEMORY_SHARE
 
 _PROCESS = 180_000_000  # resident bytes of a process without tokens
-_LEAST = _PROCESS + 10_000_000  # approximate minimum of a training, which reports the error
+_LEAST = _PROCESS + 10_000_000  # approximate minimum for training, which reports the error
 # bytes per token while a dataset is written: of all tokens, and of the current block's tokens
 _WRITTEN, _OF_BLOCK = 13, 8
 _FOLDED_IN = 13  # bytes per token of the documents that threads are processing
@@ -31,9 +31,9 @@ def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
         return
     what = f"memory {_mb(budget)} is too small: X has {tokens:,} tokens, and fitting them in memory takes {_mb(needed)}"
     if _PROCESS + (_WRITTEN + _OF_BLOCK) * longest > budget:
-        raise RequestError(what, f"Give a larger memory, if one document can have {longest:,} words.")
+        raise RequestError(what, f"Increase memory if one document can have {longest:,} words.")
     ingest = "write the counts to a file, ingest that (`ooc ingest uci`) and fit the path of the dataset"
-    raise RequestError(what, f"Give a larger memory; or {ingest}.")
+    raise RequestError(what, f"Increase memory; or {ingest}.")
 
 
 def folding_threads(tokens: int, threads: int, budget: int) -> int:
@@ -46,7 +46,7 @@ def folding_threads(tokens: int, threads: int, budget: int) -> int:
         raise RequestError(
             f"memory {_mb(budget)} is too small: a document of X has {tokens:,} tokens, which take "
             f"{_mb(_FOLDED_IN * tokens)}",
-            "Give a larger memory, or split the document.",
+            "Increase memory, or split the document.",
         )
     return min(threads, fitting)
 

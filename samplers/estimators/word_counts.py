@@ -86,7 +86,7 @@ def read_documents(
     if vocabulary is not None and not vocabulary:
         raise RequestError(
             "X contains texts, but the model was fitted to counts without word names",
-            "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
+            "Pass counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
         )
     return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
 
@@ -123,7 +123,7 @@ def _of_texts(
         room(sum(ids.size for ids, _ in found))
     ids, lengths = map(np.concatenate, zip(*found, strict=True))
     if not lengths.size:
-        raise RequestError("X is empty; expected at least one document", f"Give {DOCUMENTS}.")
+        raise RequestError("X is empty; expected at least one document", f"Pass {DOCUMENTS}.")
     if not ids.size and vocabulary is None:
         raise RequestError(
             f"X has no tokens: no word of its {count_of(lengths.size, 'document')} is kept",
@@ -192,7 +192,7 @@ def _check_counts(counts: np.ndarray) -> None:
     if counts.dtype.kind == "f" and (broken := counts != np.floor(counts)).any():
         raise RequestError(
             f"X must be word counts (whole numbers), got {counts[broken][0]:g}",
-            "Give the counts of CountVectorizer, without tf-idf or other weights.",
+            "Pass the counts of CountVectorizer, without tf-idf or other weights.",
         )
     if counts.size and counts.max() >= _MOST:
         raise RequestError(f"X has a count of {counts.max():g}; a count must be less than {_MOST:,}")

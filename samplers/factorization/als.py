@@ -109,14 +109,14 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
     total = 0.0
     left, direction, image = work.left, work.direction, work.image
     for d in range(offsets.size - 1):
-        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
-        row, regularization = rows[d], row_penalty(penalty, max(mine.size, 1))
+        row_columns, row_values = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        row, regularization = rows[d], row_penalty(penalty, max(row_columns.size, 1))
         multiply(gram, regularization, row, image)
         if fixed >= 0:  # one of the first two places is fixed at 1, the other is the bias
             image[1 - fixed] *= penalty.of_biases
         for k in range(row.size):
             left[k] = -image[k]
-        total += add_errors(mine, of_mine, mean, confidences, row, others, left)
+        total += add_errors(row_columns, row_values, mean, confidences, row, others, left)
         if fixed >= 0:
             left[fixed] = 0.0
         for k in range(row.size):
@@ -128,7 +128,7 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
             multiply(gram, regularization, direction, image)
             if fixed >= 0:
                 image[1 - fixed] *= penalty.of_biases
-            add_products(mine, of_mine, confidences, direction, others, image)
+            add_products(row_columns, row_values, confidences, direction, others, image)
             if fixed >= 0:
                 image[fixed] = 0.0
             length = before / dot(direction, image)

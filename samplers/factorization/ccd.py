@@ -33,7 +33,7 @@ class DescentScratch(NamedTuple):
 
 
 @reordered_kernel
-def descend(residuals, of_entries, factor, regularization, least):
+def descend(residuals, of_entries, factor, regularization, lower_bound):
     """Return the best value of one factor, and update the residuals of the row.
 
     of_entries: float32 (n,), this factor for the columns of the row's entries.
@@ -44,7 +44,7 @@ def descend(residuals, of_entries, factor, regularization, least):
         squares += of_entries[j] * of_entries[j]
     if squares <= 0:  # without a penalty, nothing depends on this factor
         return factor
-    best = max((along + factor * (squares - regularization)) / squares, least)
+    best = max((along + factor * (squares - regularization)) / squares, lower_bound)
     change = best - factor
     for j in range(residuals.size):
         residuals[j] -= change * of_entries[j]
@@ -52,7 +52,7 @@ def descend(residuals, of_entries, factor, regularization, least):
 
 
 @reordered_kernel
-def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalty, least, work):
+def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalty, lower_bound, work):
     """Take one coordinate descent step along each factor of some rows; returns the sum of squared residuals before the
     updates.
 
@@ -62,21 +62,21 @@ def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalt
     used: indices of the factors in use.
     fixed: index of the factor that is not changed, or -1.
     penalty: `samplers.factorization.row_kernels.RowPenalty`.
-    least: float32, lower bound of all factors.
+    lower_bound: float32, lower bound of all factors.
     """
     total = 0.0
     for d in range(offsets.size - 1):
-        mine = columns[offsets[d] : offsets[d + 1]]
-        row, residuals = rows[d], work.residuals[: mine.size]
-        regularization = row_penalty(penalty, max(mine.size, 1))  # factors of rows without entries go to 0
-        total += find_residuals(mine, values[offsets[d] : offsets[d + 1]], mean, row, others, residuals)
+        row_columns = columns[offsets[d] : offsets[d + 1]]
+        row, residuals = rows[d], work.residuals[: row_columns.size]
+        regularization = row_penalty(penalty, max(row_columns.size, 1))  # factors of rows without entries go to 0
+        total += find_residuals(row_columns, values[offsets[d] : offsets[d + 1]], mean, row, others, residuals)
         for first in range(0, used, LANE):
-            for j in range(mine.size):
-                other = others[mine[j], first : first + LANE]
+            for j in range(row_columns.size):
+                other = others[row_columns[j], first : first + LANE]
                 for k in range(LANE):
                     work.tile[k, j] = other[k]
             for k in range(first, min(first + LANE, used)):
                 weight = regularization * penalty.of_biases if fixed >= 0 and k == 1 - fixed else regularization
                 if k != fixed:
-                    row[k] = descend(residuals, work.tile[k - first, : mine.size], row[k], weight, least)
+                    row[k] = descend(residuals, work.tile[k - first, : row_columns.size], row[k], weight, lower_bound)
     return total

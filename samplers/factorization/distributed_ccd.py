@@ -25,8 +25,8 @@ def open_rows(offsets, columns, values, mean, rows, others, residuals):
     """
     total = 0.0
     for d in range(offsets.size - 1):
-        mine = slice(offsets[d], offsets[d + 1])
-        total += find_residuals(columns[mine], values[mine], mean, rows[d], others, residuals[mine])
+        span = slice(offsets[d], offsets[d + 1])
+        total += find_residuals(columns[span], values[span], mean, rows[d], others, residuals[span])
     return total
 
 
@@ -46,23 +46,23 @@ def sum_up(offsets, residuals, of_entries, sums):
     of_entries: h, float32 (n,).
     """
     for d in range(offsets.size - 1):
-        mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
+        row_residuals, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
         along, squares = np.float32(0.0), np.float32(0.0)
-        for j in range(mine.size):
-            along += mine[j] * factors[j]
+        for j in range(row_residuals.size):
+            along += row_residuals[j] * factors[j]
             squares += factors[j] * factors[j]
         sums[d, 0], sums[d, 1] = along, squares
 
 
 @reordered_kernel
-def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, least):
+def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, lower_bound):
     """Set one factor of each row to its best value, and update the residuals.
 
     sums: float64 (D, 2), over the entries on all machines.
     entries: int64 (D,), number of these entries.
     place: index of the factor, `biased` if it is a bias; the tile has the factors of the other side.
     penalty: `samplers.factorization.row_kernels.RowPenalty`.
-    least: float32, lower bound of factors.
+    lower_bound: float32, lower bound of factors.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):
@@ -73,8 +73,8 @@ def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalt
         if sums[d, 1] + regularization <= 0:  # without a penalty, nothing depends on this factor
             continue
         best = (sums[d, 0] + factor * sums[d, 1]) / (sums[d, 1] + regularization)
-        rows[d, place] = max(np.float32(best), least)
+        rows[d, place] = max(np.float32(best), lower_bound)
         change = rows[d, place] - factor
-        mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
-        for j in range(mine.size):
-            mine[j] -= change * factors[j]
+        row_residuals, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
+        for j in range(row_residuals.size):
+            row_residuals[j] -= change * factors[j]

@@ -57,7 +57,7 @@ def require_counts(model: Factorization, lowest: float, where: object) -> None:
     if model.solver["alpha"] and lowest <= 0:
         raise RequestError(
             f"{where} has the value {lowest:g}, but with --implicit counts must be above 0",
-            "Leave out user-item pairs without a count.",
+            "Omit user-item pairs without a count.",
         )
 
 

@@ -8,7 +8,7 @@ from blocks.errors import RequestError
 from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
 _BY_RATING = ("sgd", "bsp", "ccd", "als")  # methods for ratings, not for counts
-_LEAVE = "Leave this option out: bsp simulates several machines on one, for comparison with rotation."
+_LEAVE = "Omit this option: bsp simulates several machines on one, for comparison with rotation."
 
 
 def parallelism_of(text: str, option: str) -> int | str:

@@ -245,7 +245,7 @@ class FactorizationProgram(StaticProgram):
     def diverged(self) -> ModelDiverged:
         """Return the error for infinite or NaN factors."""
         return ModelDiverged(
-            f"{self.option}: the training diverged: factors are no longer finite; {self.cause()}", self.remedy()
+            f"{self.option}: training diverged: factors are no longer finite; {self.cause()}", self.remedy()
         )
 
     def cause(self) -> str:
@@ -331,7 +331,7 @@ class FactorizationProgram(StaticProgram):
 
 
 def silence_overflow() -> np.errstate:
-    """Silence NumPy warnings where the training may diverge; `MatrixFactorization.finite` raises the error."""
+    """Silence NumPy warnings where training may diverge; `MatrixFactorization.finite` raises the error."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

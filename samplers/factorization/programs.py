@@ -132,7 +132,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         if dataset.whole.low <= 0:
             raise RequestError(
                 f"--implicit: counts must be above 0, but {dataset.path} has the value {dataset.whole.low:g}",
-                "Leave out user-item pairs without a count when you ingest.",
+                "Omit user-item pairs without a count when you ingest.",
             )
         self.alpha, self.scale = np.float32(alpha), 1.0
         self.divisor = max(rating_unit(alpha * self.size), 1.0)

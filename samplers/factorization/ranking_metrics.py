@@ -1,6 +1,6 @@
 """Compare recommended items with held-out ratings: precision, recall, MAP and NDCG at T, and coverage.
 
-For each user the T items with the highest predictions are chosen among the items of the training, without the items
+For each user the T items with the highest predictions are chosen among the training items, without the items
 that the user rated there. An item is relevant if the user's held-out rating of it is at least a threshold. With the
 number of relevant items r and h_k, which is 1 if the item in place k is relevant and else 0:
 
@@ -38,7 +38,7 @@ class RankingMetrics(TypedDict):
 
 
 class RankingMetricsComparison(TypedDict):
-    """Metrics of a model, and of recommending the items with the most ratings in the training to every user.
+    """Metrics of a model, and of recommending the items with the most training ratings to every user.
 
     top: T.
     users: number of users with relevant items.
@@ -93,7 +93,7 @@ def rank_held_out(
 ) -> RankingMetricsComparison:
     """Return the metrics of recommendations for the users of a dataset; see `ranking_metrics`.
 
-    trained_on: ratings of the training.
+    trained_on: training ratings.
     held_out: ratings with the same names of users and items.
     """
     places = row_order(held_out)
@@ -142,12 +142,12 @@ def ranking_metrics(
         told = "" if threshold is None else f" of at least {threshold:g}"
         raise RequestError(
             f"no user has a held-out rating{told} of an item that the user did not rate in the training data",
-            "Hold out other ratings" + ("." if threshold is None else ", or give a lower threshold."),
+            "Hold out other ratings" + ("." if threshold is None else ", or use a lower threshold."),
         )
     return {"top": top, "users": users, "model": of_model.means(users), "popularity": of_popularity.means(users)}
 
 
 def _relevant(held_out: RatedItems, seen: RatedItems, threshold: float | None) -> RatedItems:
-    """Return the held-out ratings of relevant items that their users did not rate in the training."""
+    """Return the held-out ratings of relevant items that their users did not rate in the training data."""
     known = seen.has(held_out.users, held_out.items)
     return held_out.where(~known if threshold is None else ~known & (held_out.values >= threshold))

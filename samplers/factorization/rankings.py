@@ -62,8 +62,8 @@ def _ranks(tiles: ItemTiles, factors: np.ndarray, offsets: np.ndarray, marks: np
     """
     ranks = np.full(marks.size, -1)  # each item's own score counts as one equal score: subtracted here
 
-    def add(mine: slice, _: int, scores: np.ndarray, count: int) -> None:
-        count_higher(scores, count, offsets[mine.start : mine.stop + 1], marks, ranks)
+    def add(batch: slice, _: int, scores: np.ndarray, count: int) -> None:
+        count_higher(scores, count, offsets[batch.start : batch.stop + 1], marks, ranks)
 
     tiles.score(factors, add)
     return ranks

@@ -40,11 +40,11 @@ class UserBatch(NamedTuple):
 def known_users(
     model: Factorization, users: np.ndarray, top: int, trained_on: Matrix | None = None
 ) -> Iterator[UserBatch]:
-    """Yield users of the training in batches, in the order in which the ratings of the training are stored.
+    """Yield training users in batches, in the order in which the training ratings are stored.
 
     users: int64 (n,), indices of their names.
     top: number of items that each user gets.
-    trained_on: ratings of the training, if the rated items are needed.
+    trained_on: training ratings, if the rated items are needed.
     """
     places = row_order(trained_on)[users] if trained_on else users
     order = np.argsort(places, kind="stable")
@@ -55,11 +55,11 @@ def known_users(
 
 
 def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
-    """Raise RequestError unless a dataset has the ratings of the training, and all of them."""
+    """Raise RequestError unless a dataset has the training ratings, and all of them."""
     if ratings.identity != model.manifest["dataset"]:
         raise RequestError(
             f"{ratings.path} does not contain all ratings that {model.path} was trained on",
-            "Give the training dataset with --data; for a run on several shards, the dataset that was split.",
+            "Set --data to the training dataset; for a run on shards, to the dataset that was split.",
         )
 
 
@@ -114,7 +114,7 @@ def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.n
     """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
     items: indices of the rated items.
-    values: ratings or counts. The objective is that of the training, see `samplers.factorization.program` and
+    values: ratings or counts. The objective is the objective of training, see `samplers.factorization.program` and
         `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
@@ -151,7 +151,7 @@ def _nonnegative(system: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def candidates(model: Factorization, items: np.ndarray | None = None) -> CandidateItems:
-    """Return the items that can be recommended: those with ratings in the training.
+    """Return the items that can be recommended: those with training ratings.
 
     items: int64, indices of the items to choose from, None for all.
     """

@@ -46,9 +46,9 @@ def draw_factors(rows, numbers, key, spread):
     key: uint64, key of the random stream.
     """
     for d in range(rows.shape[0]):
-        mine = random_bits(key, np.uint64(numbers[d]))
+        row_key = random_bits(key, np.uint64(numbers[d]))
         for k in range(rows.shape[1]):
-            rows[d, k] = spread * np.float32(2.0 * uniform(mine, np.uint64(k)) - 1.0)
+            rows[d, k] = spread * np.float32(2.0 * uniform(row_key, np.uint64(k)) - 1.0)
 
 
 @inlined_kernel
@@ -82,8 +82,8 @@ def squared_errors(offsets, columns, values, mean, rows, places, unknown, others
     """
     total = 0.0
     for d in range(offsets.size - 1):
-        mine = slice(offsets[d], offsets[d + 1])
+        span = slice(offsets[d], offsets[d + 1])
         residuals = work[: offsets[d + 1] - offsets[d]]
         row = rows[places[d]] if places[d] >= 0 else unknown
-        total += find_residuals(columns[mine], values[mine], mean, row, others, residuals)
+        total += find_residuals(columns[span], values[span], mean, row, others, residuals)
     return total

@@ -52,20 +52,20 @@ class ItemTiles:
                 tile, count = self._tile(first), min(ITEMS, self._items.size - first)
 
                 def score(begin: int, tile: np.ndarray = tile, first: int = first, count: int = count) -> None:
-                    mine = slice(begin, min(begin + USERS, size))
-                    scores = np.empty((_padded(mine.stop - begin, _TOGETHER), _padded(count, _WIDTH)), np.float32)
+                    batch = slice(begin, min(begin + USERS, size))
+                    scores = np.empty((_padded(batch.stop - begin, _TOGETHER), _padded(count, _WIDTH)), np.float32)
                     multiply(users[begin : begin + USERS].reshape(-1), tile, scores)
-                    take(mine, first, scores, count)
+                    take(batch, first, scores, count)
 
                 list(pool.map(score, range(0, size, USERS)))
 
     def _tile(self, first: int) -> np.ndarray:
         """Return the factors of a tile of items, followed by their biases, as `multiply` takes them."""
-        mine = self._items[first : first + ITEMS]
-        rows = np.zeros((_padded(mine.size, _WIDTH), self._factors.shape[1] + 1), np.float32)
-        rows[: mine.size, :-1], rows[: mine.size, -1] = self._factors[mine], self._biases[mine]
+        tile_items = self._items[first : first + ITEMS]
+        rows = np.zeros((_padded(tile_items.size, _WIDTH), self._factors.shape[1] + 1), np.float32)
+        rows[: tile_items.size, :-1], rows[: tile_items.size, -1] = self._factors[tile_items], self._biases[tile_items]
         if self._scale is not None:
-            rows[: mine.size, :-1] *= self._scale[mine, None]
+            rows[: tile_items.size, :-1] *= self._scale[tile_items, None]
         return rows.reshape(-1, _WIDTH, rows.shape[1]).transpose(0, 2, 1).reshape(-1)
 
 

@@ -27,11 +27,11 @@ def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, s
     """
     total = 0.0
     for d in range(offsets.size - 1):
-        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        row_columns, row_values = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         multiply(gram, np.float32(0.0), rows[d], sums[d])
         for k in range(rows.shape[1]):
             sums[d, k] = -sums[d, k]
-        total += add_errors(mine, of_mine, mean, confidences, rows[d], others, sums[d])
+        total += add_errors(row_columns, row_values, mean, confidences, rows[d], others, sums[d])
     return total
 
 
@@ -43,9 +43,9 @@ def multiply_rows(offsets, columns, values, confidences, gram, directions, other
     directions: float32 (D, R). See `open_rows` for the other arrays.
     """
     for d in range(offsets.size - 1):
-        mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
+        row_columns, row_values = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         multiply(gram, np.float32(0.0), directions[d], sums[d])
-        add_products(mine, of_mine, confidences, directions[d], others, sums[d])
+        add_products(row_columns, row_values, confidences, directions[d], others, sums[d])
 
 
 @reordered_kernel

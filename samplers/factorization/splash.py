@@ -146,7 +146,7 @@ class SplashFactorization(StochasticProgram):
     def diverged(self) -> ModelDiverged:
         """Return the error for infinite or NaN factors."""
         return ModelDiverged(
-            f"--method splash: the training diverged: factors are no longer finite; --rate is {self.rate:g}",
+            f"--method splash: training diverged: factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
         )
 

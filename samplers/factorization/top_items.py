@@ -59,9 +59,9 @@ class CandidateItems:
         if seen is not None:
             starts, left_out = np.asarray(seen.offsets), self._place[seen.items]
 
-        def keep(mine: slice, first: int, scores: np.ndarray, count: int) -> None:
-            mine_starts = starts[mine.start : mine.stop + 1]
-            keep_best(scores, first, count, mine_starts, left_out, found.items[mine], found.scores[mine])
+        def keep(batch: slice, first: int, scores: np.ndarray, count: int) -> None:
+            batch_starts = starts[batch.start : batch.stop + 1]
+            keep_best(scores, first, count, batch_starts, left_out, found.items[batch], found.scores[batch])
 
         self._tiles.score(factors, keep)
         order = np.lexsort((found.items, -found.scores))

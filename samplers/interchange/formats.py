@@ -122,7 +122,7 @@ def _form(name: str, out: Path, *, top: int | None, spread: bool, data: Path | N
         check_format(out)
     elif option := "--top" if top is not None else "--spread" if spread else "--data" if data is not None else "":
         raise RequestError(
-            f"{option} cannot be used with --format {name}", f"Leave {option} out, or choose --format mixtures."
+            f"{option} cannot be used with --format {name}", f"Omit {option}, or choose --format mixtures."
         )
     if form.words:
         check_table_format(out)

@@ -93,5 +93,5 @@ def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
         )
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
-        raise RequestError(f"{file} does not exist", "Give the path that was given to LdaModel.save.")
+        raise RequestError(f"{file} does not exist", "Use the path that was passed to LdaModel.save.")
     return from_gensim(gensim_module().models.LdaModel.load(str(file)))

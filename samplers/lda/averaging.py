@@ -75,7 +75,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
         least = (done // every + states) * every
         raise RequestError(
             f"--iterations {iterations}: the run, at iteration {done}, did not keep all {states} states to average",
-            f"Give --iterations {least} or more.",
+            f"Use --iterations {least} or more.",
         )
 
 

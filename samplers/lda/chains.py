@@ -49,7 +49,7 @@ def check_chains(chains: int, iterations: int, every: int, *, stop_when_converge
     if stop_when_converged:
         raise RequestError(
             "--chains cannot be used with --stop-when-converged: chains are compared over the same iterations",
-            "Give only one of them.",
+            "Use only one of them.",
         )
     if (found := iterations // every - iterations // 2 // every) < LEAST:
         raise RequestError(
@@ -114,7 +114,7 @@ def _require_same_chains(
     paths = chain_paths(path)
     if len(paths) != chains:
         raise RequestError(
-            f"--chains {chains}: {path} has {len(paths)} chains", f"Give --chains {len(paths)}, or choose another name."
+            f"--chains {chains}: {path} has {len(paths)} chains", f"Use --chains {len(paths)}, or choose another name."
         )
     config = run_config(path, dataset, spec, "", scratch=None, **configured)
     runs = [Run(chain) for chain in paths]

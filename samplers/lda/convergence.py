@@ -33,7 +33,7 @@ def convergence_metric(lines: Sequence[dict[str, Any]]) -> str:
 def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> list[float]:
     """Return the values of `convergence_metric` at iterations above `after` that are multiples of `every`.
 
-    Other iterations are left out: they are the final evaluations of shorter trainings.
+    Other iterations are left out: they are the final evaluations of shorter runs.
     """
     field = convergence_metric(lines)
     return [

@@ -35,14 +35,14 @@ def choose_earlier(options: LdaOptions, ring: Ring | None) -> EarlierModel | Non
     if options.start_from is None:
         return None
     if options.start is not None:
-        raise RequestError(f"--start {options.start} cannot be used with --from", "Leave one of them out.")
+        raise RequestError(f"--start {options.start} cannot be used with --from", "Omit one of them.")
     path = options.start_from
     entry, alpha, beta, labels = from_rank_0(ring, lambda: _describe(path))
     found = EarlierModel(entry, alpha, beta, {int(topic): label for topic, label in labels.items()})
     if (topics := found.entry["topics"]) != options.topics:
         raise RequestError(
             f"--from {path}: its model has {topics:,} topics, but --topics is {options.topics:,}",
-            f"Give --topics {topics}.",
+            f"Use --topics {topics}.",
         )
     return found
 

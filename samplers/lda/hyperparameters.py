@@ -61,7 +61,7 @@ class PriorWeightBounds(NamedTuple):
     most: float
 
     def including(self, weights: np.ndarray) -> PriorWeightBounds:
-        """Return the bounds, widened to include the weights given to a training."""
+        """Return the bounds, widened to include the weights given to a run."""
         return PriorWeightBounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
 
 

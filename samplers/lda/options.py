@@ -17,7 +17,7 @@ def priors_of(text: str, option: str) -> float | list[float]:
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
-        remedy = "Give one number, or one for each topic separated by commas: 0.1,0.2."
+        remedy = "Use one number, or one for each topic separated by commas: 0.1,0.2."
         raise RequestError(f"{option}: {text!r} is not a number", remedy) from None
     return numbers if len(numbers) > 1 else numbers[0]
 
@@ -68,7 +68,7 @@ class LdaOptions(Options):
             "When newly sampled topics enter the counts; not with two-phase [default: delayed].",
             choices="delayed|immediate|rotation|data-parallel",
             takes=_DOC_MAJOR,
-            alone="Leave this option out: updates other than delayed need the counts of all words at once, and a"
+            alone="Omit this option: updates other than delayed need the counts of all words at once, and a"
             " machine has those of a few slices.",
             harmless=("delayed",),
         ),
@@ -179,7 +179,7 @@ class LdaOptions(Options):
         Option(
             "Stop when the log-likelihood gained less than 0.003 nats per token over the last three evaluations.",
             group=TRAINING,
-            without={"estimator": "a callback can end the training"},
+            without={"estimator": "a callback can end training"},
         ),
     ] = False
     average: Annotated[
@@ -202,7 +202,7 @@ class LdaOptions(Options):
         int | None,
         Option(
             "Maximum number of phases by which topic totals may be out of date, on several machines [default: 1].",
-            together="Leave this option out, or start several machines with: ooc launch",
+            together="Omit this option, or start several machines with: ooc launch",
             without={"estimator": "trains on one machine"},
         ),
     ] = None

@@ -70,7 +70,7 @@ def _read(options: LdaOptions, beta: float, dataset: Dataset) -> ChosenWordPrior
     if words.size > MOST_PAIRS:
         raise RequestError(
             f"the prior differs from beta for {words.size:,} pairs of word and topic; the maximum is {MOST_PAIRS:,}",
-            "Leave rare words out of the prior, so that they get beta.",
+            "Omit rare words from the prior, so that they get beta.",
         )
     check_pairs(words, topics, values, size=options.topics, vocabulary=dataset.vocabulary())
     return ChosenWordPrior(beta, pack_pairs(words, topics, values), labels)
@@ -147,7 +147,7 @@ def _require_shape(path: Path, shape: tuple[int, ...], expected: tuple[int, int]
     if shape != expected:
         raise RequestError(
             f"{path} has an array of shape {shape}; expected {expected}: topics, words of the vocabulary",
-            "Give a row for each topic and a column for each word, in the order of vocabulary.txt.",
+            "Provide a row for each topic and a column for each word, in the order of vocabulary.txt.",
         )
 
 
@@ -186,7 +186,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 if any(cells := [cell.strip() for cell in row]):
                     yield number, cells
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RequestError(f"{path} cannot be read: {error}", "Give a CSV file in UTF-8.") from None
+        raise RequestError(f"{path} cannot be read: {error}", "Use a CSV file in UTF-8.") from None
 
 
 def _known(path: Path, words: Sequence[str], dataset: Dataset) -> dict[str, int]:
@@ -213,16 +213,14 @@ def read_seeds(path: Path, topics: int) -> dict[str, list[str]]:
     seeds = {" ".join(name.split()): words for name, words in read.items()}
     for name, words in seeds.items():
         if not 0 < len(name) <= LONGEST:
-            raise RequestError(f"{path}: a topic has the name {name!r}", f"Give names of 1 to {LONGEST} letters.")
+            raise RequestError(f"{path}: a topic has the name {name!r}", f"Use names of 1 to {LONGEST} letters.")
         if not words:
-            raise RequestError(
-                f"{path}: the topic {name!r} has no seed words", "Give at least one word after the name."
-            )
+            raise RequestError(f"{path}: the topic {name!r} has no seed words", "Add at least one word after the name.")
     if not seeds:
         raise RequestError(f"{path} has no topics", "Write a topic in each row: its name, then its seed words.")
     if len(seeds) > topics:
         raise RequestError(
-            f"{path} has {len(seeds)} topics, but --topics is {topics}", f"Give --topics {len(seeds)} or more."
+            f"{path} has {len(seeds)} topics, but --topics is {topics}", f"Use --topics {len(seeds)} or more."
         )
     return seeds
 
@@ -231,7 +229,7 @@ def _seeds_of_csv(path: Path) -> dict[str, list[str]]:
     seeds: dict[str, list[str]] = {}
     for number, (name, *words) in _csv_rows(path):
         if name in seeds:
-            raise RequestError(f"{path}, row {number}: the topic {name!r} occurs twice", "Give its words in one row.")
+            raise RequestError(f"{path}, row {number}: the topic {name!r} occurs twice", "Put its words in one row.")
         seeds[name] = [word for word in words if word]
     return seeds
 
@@ -264,7 +262,7 @@ def _seeded(path: Path, seeds: dict[str, list[str]], weight: float, dataset: Dat
         if not mine:
             raise RequestError(
                 f"{path}: no seed word of the topic {name!r} is in the vocabulary",
-                "Spell words as in vocabulary.txt, or leave the topic out.",
+                "Spell words as in vocabulary.txt, or remove the topic.",
             )
         found |= {(word, topic): weight * max(int(tokens[word]), 1) for word in mine}
     return found

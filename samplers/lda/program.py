@@ -389,7 +389,7 @@ def check_options(
     weights = np.atleast_1d(np.asarray(alpha, np.float64))
     if weights.size not in (1, topics):
         raise RequestError(
-            f"--alpha must have 1 or {topics} values, got {weights.size}", "Give one number, or one number per topic."
+            f"--alpha must have 1 or {topics} values, got {weights.size}", "Use one number, or one number per topic."
         )
     for option, value in (("--alpha", weights), ("--beta", np.array([beta]))):
         wrong = value[~((value >= LEAST_PRIOR) & (value <= MOST_PRIOR))]

@@ -39,7 +39,7 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from ooc.rng import uniform
-from samplers.lda.start_fold_in import NO_ROW, different_words, fold, new_memory, store_mixture
+from samplers.lda.document_fold_in import NO_ROW, different_words, fold, new_memory, store_mixture
 from samplers.lda.token_kernels import draw_prior
 from samplers.lda.topic_tree import place_of_topic, topic_of_entry
 

@@ -1,4 +1,4 @@
-"""Measure the speed of a sampler on this machine in a short training."""
+"""Measure the speed of a sampler on this machine in a short run."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SplashLda(StochasticProgram):
         self.topics, self.beta = topics, beta
         self.alpha = np.broadcast_to(np.asarray(alpha, np.float64), topics).copy()
         if parallelism == "auto":
-            raise RequestError("--parallelism auto cannot be used with --sampler splash", "Give a number.")
+            raise RequestError("--parallelism auto cannot be used with --sampler splash", "Set a number.")
         super().__init__(dataset, parallelism=parallelism, **options)
         self.reading_phases = (*self.reading_phases, *self.exported)
 

@@ -18,8 +18,8 @@ from blocks.files import checksum
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.madvise import write_back
 from ooc.workers.shared_arrays import ArraySpec
+from samplers.lda.document_fold_in import NO_ROW
 from samplers.lda.document_kernels import find_words
-from samplers.lda.start_fold_in import NO_ROW
 from samplers.lda.warm_start import DRAW, LearnedStartLda
 from samplers.model_files import MANIFEST
 from samplers.topics.model import SavedTopicModel, TopicCountRows

@@ -156,7 +156,7 @@ def _staleness(options: LdaOptions) -> int:
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
             if asked:
-                raise RequestError(f"--{option} cannot be used with --sampler splash", f"Leave --{option} out.")
+                raise RequestError(f"--{option} cannot be used with --sampler splash", f"Omit --{option}.")
         return 0
     staleness = DEFAULT_STALENESS if options.staleness is None else options.staleness
     if not 0 <= staleness <= MOST_STALENESS:

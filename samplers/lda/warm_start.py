@@ -27,9 +27,9 @@ from ooc.rng import stream_key
 from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import scvb0, topic_tree
+from samplers.lda.document_fold_in import LIKELY, MOST_LIKELY, NO_ROW, ExpectedTopicCounts
 from samplers.lda.document_kernels import find_words
 from samplers.lda.program import LdaProgram, tokens_of_documents, topic_type
-from samplers.lda.start_fold_in import LIKELY, MOST_LIKELY, NO_ROW, ExpectedTopicCounts
 from samplers.lda.word_prior import PriorPseudoCounts, draw_anew
 
 MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line

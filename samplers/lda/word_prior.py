@@ -21,8 +21,8 @@ from blocks.corpus.dataset import TokenBlock
 from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.rng import stream_key, uniform
+from samplers.lda.document_fold_in import NO_ROW
 from samplers.lda.document_kernels import first_above
-from samplers.lda.start_fold_in import NO_ROW
 from samplers.lda.token_kernels import (
     GroupPrior,
     count_runs,
@@ -164,7 +164,7 @@ class PriorPseudoCounts:
         if len(sizes) > 1:
             raise RequestError(
                 f"--start scvb0: at most {AT_ONCE:,} topics can be learned with --topic-word-prior or --seed-words",
-                "Give --start random.",
+                "Use --start random.",
             )
         self._prior, self._row_of = prior, row_of
 
@@ -193,25 +193,25 @@ def check_pairs(
     size: K.
     """
     if words.size and not 0 <= words.min() <= words.max() < len(vocabulary):
-        raise RequestError("the prior has a word that is not in the vocabulary", "Give a column for each word.")
+        raise RequestError("the prior has a word that is not in the vocabulary", "Provide a column for each word.")
     pairs, times = np.unique(words * size + topics, return_counts=True)
     if (times > 1).any():
         word, topic = divmod(int(pairs[times.argmax()]), size)
         raise RequestError(
-            f"the prior has two weights of the word {vocabulary[word]!r} in topic {topic}", "Give a single weight."
+            f"the prior has two weights of the word {vocabulary[word]!r} in topic {topic}", "Provide a single weight."
         )
     never = weights == 0.0
     barred = np.bincount(words[never], minlength=len(vocabulary)) == size
     if barred.any():
         raise RequestError(
             f"the word {vocabulary[int(barred.argmax())]!r} has the prior weight 0 in all {size} topics",
-            "Give the word a positive weight in at least one topic.",
+            "Set a positive weight for the word in at least one topic.",
         )
     empty = np.bincount(topics[never], minlength=size) == len(vocabulary)
     if empty.any():
         raise RequestError(
             f"all words have the prior weight 0 in topic {int(empty.argmax())}",
-            "Give at least one word a positive weight in this topic.",
+            "Set a positive weight for at least one word in this topic.",
         )
 
 

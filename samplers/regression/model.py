@@ -125,7 +125,7 @@ class RegressionModel(SavedModel):
         elif lam in RULES and "best" not in self.manifest:
             raise RequestError(
                 f"lambda {lam!r} needs cross-validation, and this path was trained without it",
-                "Train with --cross-validate, or give a number.",
+                "Train with --cross-validate, or set a number.",
             )
         elif isinstance(lam, float | int):
             number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))

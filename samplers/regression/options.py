@@ -114,8 +114,7 @@ class RegressionOptions(Options):
             group=ADVANCED,
             choices="priority|random|cyclic",
             checked_here=False,
-            alone="Leave this option out: rounds need all rows on each machine, and working sets solve for the same"
-            " lambda.",
+            alone="Omit this option: rounds need all rows on each machine, and working sets solve for the same lambda.",
             without=_ROUNDS,
         ),
     ] = None

@@ -124,7 +124,7 @@ class RegressionProgram:
             raise RequestError(f"{self.design.path} has no target y", "Ingest it again with --target.")
         if wrong := np.flatnonzero(used & ~np.isfinite(y)).tolist():
             raise RequestError(
-                f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave the row out with --rows."
+                f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Exclude the row with --rows."
             )
         if self.loss != "logistic":
             if np.ptp(y[used]) == 0 and (self.intercept or y[used][0] == 0):

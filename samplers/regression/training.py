@@ -26,7 +26,7 @@ from samplers.options import TrainingResources, by_keywords, check_machines, of_
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
 from samplers.regression.options import RegressionOptions
-from samplers.regression.path.plan import PathMemoryPlan, largest_bytes, plan_path
+from samplers.regression.path.path_memory_plan import PathMemoryPlan, largest_bytes, plan_path
 from samplers.regression.path.training import LambdaPathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.rounds.solver import MOST_STEPS, selection_rule
@@ -72,7 +72,9 @@ def train(
     Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
-        raise RequestError("--scratch node cannot be used for regressions", "Omit --scratch, or give a directory.")
+        raise RequestError(
+            "--scratch node cannot be used for regressions", "Omit --scratch, or set it to the path of a directory."
+        )
     ring = of_several(ring)
     check_machines(RegressionOptions, vars(options), several=ring is not None)
     design = shard_or_whole(data) if ring else Design(data)
@@ -116,7 +118,7 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
     if options.positive and options.unpenalized:
         raise RequestError(
             "--positive and --unpenalized are mutually exclusive: only penalized coefficients can be restricted",
-            "Leave one of them out.",
+            "Omit one of them.",
         )
     return {
         "loss": options.loss,
@@ -161,7 +163,7 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
             raise RequestError(
-                f"--{given[0]} can only be used with --schedule", f"Leave --{given[0]} out, or add --schedule priority."
+                f"--{given[0]} can only be used with --schedule", f"Omit --{given[0]}, or add --schedule priority."
             )
         return None
     unable = {
@@ -206,11 +208,9 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
     level, ratio, length, least = options.level, options.ratio, options.length, options.least
     given = {"--lambda": level, "--lambda-ratio": ratio, "--path": length}
     if len(names := [name for name, value in given.items() if value is not None]) > 1:
-        raise RequestError(f"{' and '.join(names)} are mutually exclusive", "Give only one of them.")
+        raise RequestError(f"{' and '.join(names)} are mutually exclusive", "Use only one of them.")
     if least is not None and (level is not None or ratio is not None):
-        raise RequestError(
-            "--lambda-min-ratio can only be used with a path", f"Leave --lambda-min-ratio or {names[0]} out."
-        )
+        raise RequestError("--lambda-min-ratio can only be used with a path", f"Omit --lambda-min-ratio or {names[0]}.")
     if level is not None:
         if not 0 < level < math.inf:
             raise RequestError(f"--lambda must be a finite number above 0, got {level:g}")

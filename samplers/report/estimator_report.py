@@ -23,7 +23,7 @@ def write_report(
 ) -> None:
     """Write the report page.
 
-    facts: options and program of the training.
+    facts: options and program of the run.
     history: lines of its metrics.
     compared: groups of documents to compare, or None.
     """

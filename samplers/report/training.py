@@ -138,7 +138,7 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         "encoding": {"opacity": shown},
     }
     return chart_specification(
-        description=f"{title(names[0])} over the training",
+        description=f"{title(names[0])} during training",
         data=chart_data(rows),
         params=[{"name": "against", "value": next(iter(AGAINST))}],
         transform=[{"calculate": "datum[against]", "as": "place"}],

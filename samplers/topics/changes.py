@@ -69,7 +69,7 @@ def topic_changes(model: TopicModel, earlier: TopicModel, top: int) -> list[dict
     if model.topics != earlier.topics:
         raise RequestError(
             f"--since: the earlier model has {earlier.topics:,} topics, and this one {model.topics:,}",
-            "Give a run with the same number of topics, such as the run of --from.",
+            "Use a run with the same number of topics, such as the run of --from.",
         )
     vocabulary, before = model.vocabulary(), {word: place for place, word in enumerate(earlier.vocabulary())}
     pairs = [(before.pop(word, -1), place) for place, word in enumerate(vocabulary)]

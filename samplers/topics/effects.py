@@ -109,7 +109,7 @@ class EffectSums:
         if 8 * model.topics * size * size > _MOST_BYTES:
             raise RequestError(
                 f"--regress: {size} columns for {model.topics:,} topics need more than {_MOST_BYTES >> 20} MB",
-                "Leave terms out, or take columns with fewer values.",
+                "Remove terms, or use columns with fewer values.",
             )
         self._model, self._alpha = model, read_only(model.alpha)
         self._documents = [read_only(array) for array in model.documents]
@@ -142,13 +142,13 @@ class EffectSums:
         size, alpha = len(terms), self._alpha
         if self.documents <= size:
             raise RequestError(
-                f"--regress: {self.documents:,} documents are too few for {size} coefficients", "Leave terms out."
+                f"--regress: {self.documents:,} documents are too few for {size} coefficients", "Remove terms."
             )
         length = np.sqrt(np.diag(self._products))
         if (length == 0).any() or np.linalg.eigvalsh(self._products / np.outer(length, length))[0] < 1e-10:
             raise RequestError(
                 "--regress: the terms are linearly dependent, so that their coefficients are not determined",
-                f"Leave one of the terms out that the others determine. The columns are: {', '.join(terms)}.",
+                f"Remove a term that the others determine. The columns are: {', '.join(terms)}.",
             )
         inverse = np.linalg.inv(self._products)
         bases = self._bases

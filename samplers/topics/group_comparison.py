@@ -83,7 +83,7 @@ def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0
     if first != documents:
         raise RequestError(
             f"groups must have a value for each of the {documents:,} training documents",
-            "Give None for missing ones.",
+            "Use None for missing values.",
         )
     return _in_order(moments, codes, "groups", missing, level)
 

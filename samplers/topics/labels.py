@@ -91,7 +91,7 @@ def read_label_file(path: Path) -> dict[int, str]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RequestError(f"{path} cannot be read: {error}", "Give a CSV file with columns topic and label.") from None
+        raise RequestError(f"{path} cannot be read: {error}", "Use a CSV file with columns topic and label.") from None
     found = {}
     for number, row in rows[bool(rows and not rows[0][1][0].strip().isdecimal()) :]:
         if len(row) < 2 or not row[0].strip().isdecimal() or len(row[0]) > LONGEST:

@@ -103,7 +103,7 @@ def _groups(
     if short := [group for group in merged if len(group) < 2]:
         raise RequestError(f"--merge {','.join(map(str, short[0]))} names fewer than two topics", "For example: 3,7")
     if len(hidden) == model.topics:
-        raise RequestError("--hide names all topics, so that none would be left", "Leave some of them out.")
+        raise RequestError("--hide names all topics, so that none would be left", "Hide fewer topics.")
     groups = [sorted(group) for group in merged] + [[topic] for topic in range(model.topics) if topic not in named]
     labels, sizes = labels_of(model), model.topic_tokens
     keys = {

@@ -142,7 +142,7 @@ def advice(rows: Sequence[dict[str, Any]]) -> str:
     """Return what the metrics of a sweep say about the number of topics."""
     predicted = [row for row in rows if row["perplexity"] is not None]
     if not predicted:
-        return "Without held-out documents nothing says how well the models predict: give --held-out."
+        return "Without held-out documents nothing says how well the models predict: use --held-out."
     best = min(predicted, key=lambda row: row["perplexity"])
     limit = best["perplexity"] + (best["perplexity_sd"] or 0.0)
     enough = min((row for row in predicted if row["perplexity"] <= limit), key=lambda row: row["topics"])
@@ -152,7 +152,7 @@ def advice(rows: Sequence[dict[str, Any]]) -> str:
     if best is predicted[-1] and len(predicted) > 1:
         said += ", the most that were tried: more may predict better still"
     unsure = best["perplexity_sd"] is None
-    return f"{said}. {'Give --seeds 3 to see how much of a difference is chance.' if unsure else ''}".rstrip()
+    return f"{said}. {'Use --seeds 3 to see how much of a difference is chance.' if unsure else ''}".rstrip()
 
 
 def sweep_table(rows: Sequence[dict[str, Any]]) -> str:

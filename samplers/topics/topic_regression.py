@@ -86,7 +86,7 @@ def regress_on(model: TopicModel, columns: Mapping[str, Any], *, level: float = 
     if not names or any(array.size != documents for array in arrays):
         raise RequestError(
             f"each of columns must have a value for each of the {documents:,} training documents",
-            "Give None for missing ones.",
+            "Use None for missing values.",
         )
     kinds = [all(isinstance(each, int | float | np.number | np.bool_) or each is None for each in a) for a in arrays]
 

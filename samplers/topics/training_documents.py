@@ -24,17 +24,18 @@ def training_dataset(model: SavedTopicModel, data: Path | None = None) -> Datase
     run = model.path.parent
     if data is None and not (run / CONFIG).exists():
         raise RequestError(
-            f"{model.path} does not say which dataset it was trained on", "Give the training dataset with --data."
+            f"{model.path} does not say which dataset it was trained on",
+            "Set --data to the training dataset.",
         )
     place = data or Run(run).dataset_path
     if not place.exists():
-        raise RequestError(f"{place}, the dataset of {model.path}, does not exist", "Give its new path with --data.")
+        raise RequestError(f"{place}, the dataset of {model.path}, does not exist", "Set its new path with --data.")
     dataset = Dataset(generation_of(place, model.dataset))
     documents = model.documents.offsets.size - 1
     if dataset.identity != (model.dataset or dataset.identity) or dataset.documents != documents:
         raise RequestError(
             f"{place} is not the dataset that {model.path} was trained on, or has changed since",
-            "Give the training dataset with --data; for a run on shards, give the dataset that was split.",
+            "Set --data to the training dataset; for a run on shards, to the dataset that was split.",
         )
     return dataset
 

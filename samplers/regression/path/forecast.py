@@ -15,7 +15,7 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of, rate_text, seconds_text, size_text
 from ooc.plan.disk_speed import measure_disk
 from samplers.regression.data.design_features import DesignFeatures
-from samplers.regression.path.plan import LEAST_ROOM, disk_needed, plan_path
+from samplers.regression.path.path_memory_plan import LEAST_ROOM, disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.working_sets import FURTHER
 

@@ -16,14 +16,14 @@ from ooc.runs.run import Run
 from ooc.solver_steps import SolverTrainingSteps
 from ooc.training_loop import CheckpointSchedule, StopRequest, add_line
 from samplers.regression.model import write_regression
-from samplers.regression.path.plan import PathMemoryPlan
+from samplers.regression.path.path_memory_plan import PathMemoryPlan
 from samplers.regression.path.solver import Found, LambdaPathSolver, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import RoundSolver
 from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
 from samplers.regression.solver.sparse_regression import constant_columns_warning
 
-_PATIENCE = 1.0  # seconds that a step may still take once the training has been asked to stop
+_PATIENCE = 1.0  # seconds that a step may still take once training has been asked to stop
 
 
 class LambdaPathTraining(SolverTrainingSteps):

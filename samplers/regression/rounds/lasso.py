@@ -21,7 +21,7 @@ from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.quadratic.coordinate_descent import soft_threshold
-from samplers.regression.rounds.sums import add_columns, column_sums, require_values
+from samplers.regression.rounds.column_sums import add_columns, column_sums, require_values
 
 
 class LassoRounds(RoundProgram):

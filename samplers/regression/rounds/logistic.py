@@ -23,16 +23,17 @@ from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.quadratic.coordinate_descent import soft_threshold
-from samplers.regression.rounds.sums import add_columns, column_sums, require_values
+from samplers.regression.rounds.column_sums import add_columns, column_sums, require_values
 
 _CURVATURE = 0.25
+_GRADIENT = "pulls"  # name of the negative gradient in saved states
 
 
 class LogisticRounds(RoundProgram):
     """L1 logistic regression by rounds.
 
     Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows: `labels`
-    y, `margins` f and `pulls` g, minus the gradient.
+    y, `margins` f and `pulls`, the negative gradient of the loss with respect to the margins.
     """
 
     nearness = "nearness"
@@ -46,7 +47,7 @@ class LogisticRounds(RoundProgram):
     def shared_arrays(self) -> dict[str, ArraySpec]:
         names = ("coefficients", "scales", "penalties", "nearness")
         of_parameters = dict.fromkeys(names, ArraySpec((self.most,), "float64"))
-        of_rows = dict.fromkeys(("labels", "margins", "pulls"), ArraySpec((self.design.rows,), "float64"))
+        of_rows = dict.fromkeys(("labels", "margins", _GRADIENT), ArraySpec((self.design.rows,), "float64"))
         return of_parameters | of_rows
 
     def begin(
@@ -63,7 +64,7 @@ class LogisticRounds(RoundProgram):
         shared["coefficients"][held], shared["penalties"][held], shared["nearness"][held] = 0.0, penalty, 0.0
         shared["scales"][held] = np.where(norms > 0, norms, 1.0)
         shared["labels"][:], shared["margins"][:] = labels, 0.0
-        shared["pulls"][:] = labels / 2
+        shared[_GRADIENT][:] = labels / 2
 
     def objective(self, shared: Arrays, parameters: int) -> float:
         """Return the objective over `parameters` held parameters, in the coordinator between rounds."""
@@ -72,8 +73,8 @@ class LogisticRounds(RoundProgram):
         return float(losses.sum() + inner_product(shared["penalties"][held], np.abs(shared["coefficients"][held])))
 
     def update(self, wave: ParameterWave) -> int:
-        pulls = wave.shared["pulls"]
-        return column_sums(wave.columns, wave.parameters, wave.bands, pulls, *self._uncentred, wave.sums)
+        negative_gradient = wave.shared[_GRADIENT]
+        return column_sums(wave.columns, wave.parameters, wave.bands, negative_gradient, *self._uncentred, wave.sums)
 
     def aggregate(self, wave: ParameterWave) -> None:
         arrays = (wave.shared[name] for name in ("scales", "penalties", "coefficients", "nearness"))
@@ -82,17 +83,17 @@ class LogisticRounds(RoundProgram):
     def apply(self, wave: ParameterWave) -> None:
         margins, (first, last) = wave.shared["margins"], wave.bands
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, margins, np.empty(last))
-        rows = [wave.shared[name] for name in ("labels", "margins", "pulls")]
+        rows = [wave.shared[name] for name in ("labels", "margins", _GRADIENT)]
         if isinstance(wave.columns, HeldSparseColumns):
-            pull_entries(wave.columns, wave.parameters, first, last, wave.changes, *rows)
+            update_negative_gradient(wave.columns, wave.parameters, first, last, wave.changes, *rows)
         elif wave.changes.any():
-            pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
+            set_negative_gradient(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
 
     def survey(self, survey: ParameterSurvey) -> int:
         """Set the priority of each parameter to the squared change that its update makes."""
         shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
         sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
-        samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
+        samples = column_sums(survey.columns, parameters, (0, bands), shared[_GRADIENT], *self._uncentred, sums)
         copies = (shared[name][parameters] for name in ("scales", "penalties", "coefficients"))
         nearness = np.empty(own.size)
         logistic_changes(own, sums, *copies, nearness, np.empty(own.size), survey.priorities)
@@ -102,7 +103,7 @@ class LogisticRounds(RoundProgram):
 
 @unmanaged_kernel
 def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness, changes, priorities):
-    """Update coefficients from the products of their columns with minus the gradient, `pulls`.
+    """Update coefficients from the products of their columns with the negative gradient.
 
     parameters: int64 (c,).
     sums: float64 (c, B, 1), see `column_sums`.
@@ -123,16 +124,20 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness
 
 
 @unmanaged_kernel
-def pull(labels, margins, pulls):
-    """Set pulls, float64 (n,), to minus the gradient of the loss with respect to the margins of some rows."""
+def set_negative_gradient(labels, margins, negative_gradient):
+    """Set the negative gradient of the loss with respect to the margins of some rows.
+
+    labels, margins: float64 (n,).
+    negative_gradient: float64 (n,), set.
+    """
     for row in range(labels.size):
-        pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
+        negative_gradient[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
 
 
 @unmanaged_kernel
-def pull_entries(columns, parameters, first, last, changes, labels, margins, pulls):
-    """Set the pulls of the rows, in the bands from `first` to `last`, that have entries of changed parameters."""
+def update_negative_gradient(columns, parameters, first, last, changes, labels, margins, negative_gradient):
+    """Set the negative gradient of the rows that have entries of changed parameters, in bands `first` to `last` - 1."""
     for i in range(parameters.size):
         bounds = columns.bounds[parameters[i]]
         for row in columns.rows[bounds[first] : bounds[last if changes[i] != 0 else first]]:
-            pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
+            negative_gradient[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))

@@ -37,7 +37,7 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[ScoredSamples]:
     if samples.columns != model.columns:
         raise RequestError(
             f"{samples.path} has {samples.columns:,} columns, but the model has {model.columns:,}",
-            "Ingest it again with --columns-from and the samples of the training.",
+            "Ingest it again with --columns-from and the training samples.",
         )
     weights, intercepts = np.ascontiguousarray(model.arrays["weights"].T), model.arrays["intercepts"]
     for number in range(samples.block_count):

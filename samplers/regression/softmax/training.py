@@ -46,13 +46,17 @@ def train(
     Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
-        raise RequestError("--scratch node cannot be used for regressions", "Omit --scratch, or give a directory.")
+        raise RequestError(
+            "--scratch node cannot be used for regressions", "Omit --scratch, or set it to the path of a directory."
+        )
     ring, samples = of_several(ring), Samples(data)
     given = {name: getattr(options, name) for name in ("loss", "rate", "regularization", "seed")}
     given |= {"parallelism": options.parallelism, "sync_per_pass": options.sync_per_pass}
     if options.most_parallelism is not None:
         if options.parallelism != AUTO:
-            raise RequestError("--most-parallelism can only be used with --parallelism auto", "Leave one option out.")
+            raise RequestError(
+                "--most-parallelism can only be used with --parallelism auto", "Omit one of the options."
+            )
         given["most_parallelism"] = options.most_parallelism
     if ring:
         given["on_ring"] = True

@@ -107,7 +107,7 @@ class SparseRegression:
         if positive and factors is not None and not factors.all():
             raise RequestError(
                 f"coefficients cannot be restricted to at least 0 if column {int(factors.argmin())} has no penalty",
-                "Give each column a penalty, or allow negative coefficients.",
+                "Penalize each column, or allow negative coefficients.",
             )
         self.unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(1) if factors is None else factors

@@ -225,7 +225,7 @@ class WorkingSet:
             raise SolverStalled(
                 f"lambda {self.lam:g}: did not converge: the duality gap stays at {self.least:g}, above the target"
                 f" {self.target:g}",
-                "Give a larger --tolerance, or larger lambdas.",
+                "Increase --tolerance, or use larger lambdas.",
             )
 
     def solution(self, objective: float) -> RegressionSolution:

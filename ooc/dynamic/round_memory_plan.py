@@ -1,4 +1,4 @@
-"""Plan the memory of a training in rounds: columns are held in memory if they fit, otherwise in a file."""
+"""Plan the memory of training in rounds: columns are held in memory if they fit, otherwise in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BESIDE = 2  # blocks, in addition to one per worker, whose columns are in the f
 
 
 class RoundMemoryPlan(NamedTuple):
-    """Memory plan of a training in rounds.
+    """Memory plan of training in rounds.
 
     workers: number of processes.
     in_file: whether the columns are held in a file.

@@ -27,7 +27,7 @@ def require_values(design: Design) -> None:
         raise RequestError(
             f"--schedule cannot be used with --no-intercept here: column {name} is stored as differences from"
             f" {design.offsets[design.offsets != 0][0]:.15g}",
-            "Leave --schedule out, or subtract this number in the input.",
+            "Omit --schedule, or subtract this number in the input.",
         )
 
 

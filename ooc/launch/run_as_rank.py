@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from blocks.errors import error_class
-from ooc.launch.meeting import JOIN_TIMEOUT, Rendezvous
 from ooc.launch.ports import format_ports
 from ooc.launch.rendezvous import join
 from ooc.launch.rendezvous import rendezvous as meeting_of
+from ooc.launch.rendezvous_settings import JOIN_TIMEOUT, Rendezvous
 from ooc.launch.supervised_command import run_supervised
 from ooc.ring.ring import PATIENCE, Ring, leave_ring_together
 

@@ -15,7 +15,7 @@ from samplers.regression.rounds.solver import round_bytes
 from samplers.training_preparation import budget_of
 
 _PROCESS = 170_000_000  # resident bytes of a process that has loaded the kernels
-LEAST_ROOM = 16_000_000  # minimum bytes for working sets; a training with less memory is refused
+LEAST_ROOM = 16_000_000  # minimum bytes for working sets; training with less memory is refused
 
 _ENTRY = 40  # bytes of an entry in a working set: up to five copies of its row and value
 _STATE_OF_COLUMN = 13  # bytes of a generation per column: known cosine, and whether the column is a candidate
@@ -46,13 +46,13 @@ def plan_path(
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + LEAST_ROOM > budget:
         left_out = (
-            "--schedule, which holds all columns in memory," if rule else "--cross-validate" if program.folds else ""
+            "--schedule, which holds all columns in memory" if rule else "--cross-validate" if program.folds else ""
         )
         least = -(-(held + LEAST_ROOM) // 10**6)
         raise RequestError(
             f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(program.design.columns, 'column')}: it must be"
             f" at least {least:,} MB",
-            f"Increase --memory{f', or leave {left_out} out' if left_out else ''}.",
+            f"Increase --memory{f', or omit {left_out}' if left_out else ''}.",
         )
     return PathMemoryPlan(workers, held, budget - held)
 
