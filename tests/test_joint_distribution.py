@@ -103,8 +103,12 @@ def redraw_words(cell, words, rows, beta, vocabulary, key):
 
 
 @numba.njit
-def successive(how, cell, words, sample, arguments, rows, derived, documents, beta, vocabulary, batches, sweeps, key):
-    """Means of the functions over a chain, float64 (batches, 10)."""
+def successive(how, cell, words, sample, arguments, rows, derived, documents, beta, vocabulary, length, key):
+    """Means of the functions over a chain, float64 (batches, 10).
+
+    length: numbers of batches, and of sweeps in each.
+    """
+    batches, sweeps = length
     means = np.zeros((batches, 10))
     n = np.uint64(0)
     for batch in range(batches):
@@ -134,8 +138,8 @@ def chain_means(kernel: SamplerKernel, how: int, sweeps: int, alpha: np.ndarray 
     positions = np.arange(6, dtype=np.uint32)
     tokens = TokenCorpus(OFFSETS.copy(), positions, positions % VOCABULARY, VOCABULARY, alpha, BETA)
     arguments = (*tokens.driven(kernel, how), tokens.documents, BETA, VOCABULARY)
-    successive(*arguments, 1, 1000, stream_key(12))
-    return successive(*arguments, BATCHES, sweeps, stream_key(13))
+    successive(*arguments, (1, 1000), stream_key(12))
+    return successive(*arguments, (BATCHES, sweeps), stream_key(13))
 
 
 @pytest.mark.long

@@ -76,16 +76,20 @@ def create_run(
         new_scratch(scratch, path, identity) as place,
         publish_directory(path, overwrite=overwrite, keep=keep) as directory,
     ):
-        write_json(directory / CONFIG, config | {"scratch": place})
-        for name, content in (files or {}).items():
-            write_json(directory / name, content)
-        write_start_command(directory)
+        _write_files(directory, {CONFIG: config | {"scratch": place}, **(files or {})})
         keep_model(path, directory)
         if keep:
             mark(directory)
     run = Run(path, spec.target)
     run.is_new = True
     return run
+
+
+def _write_files(directory: Path, files: Mapping[str, dict[str, Any]]) -> None:
+    """Write JSON files by name into a new run directory, and the command that started the run."""
+    for name, content in files.items():
+        write_json(directory / name, content)
+    write_start_command(directory)
 
 
 def resumed_run(path: Path, dataset: StoredDataset, spec: ProgramSpec, config: dict[str, Any]) -> Run:

@@ -36,12 +36,11 @@ _STRETCH = 64  # topics of a dense row that are summed at once
 def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.document_kernels` for the other arguments.
-
     rests: float64 (V,), result of `sum_rests` for each word; unused in place.
     alpha: float64 (K,).
     key: key of the random stream; 2 draws per token.
     word_prior: WordPrior, or None.
+    The other arguments are described in `samplers.lda.document_kernels`.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]

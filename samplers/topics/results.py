@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -115,18 +116,24 @@ def describe_topics(
         if changes is not None:
             topic["changes"] = changes[k]
         if rows is not None and shares is not None and lengths is not None:
-            topic["documents"] = [
-                {
-                    "document": row,
-                    "name": names[row] if names else str(row + 1),
-                    "tokens": int(lengths[row]),
-                    "weight": share,
-                }
-                for row, share in zip(rows[k].tolist(), shares[k].tolist(), strict=True)
-                if row >= 0
-            ]
+            topic["documents"] = _top_documents(rows[k], shares[k], names, lengths)
         described.append(topic)
     return described
+
+
+def _top_documents(
+    rows: np.ndarray, shares: np.ndarray, names: Sequence[str] | None, lengths: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the top documents of a topic.
+
+    rows, shares: see `top_entries`.
+    names, lengths: names and numbers of tokens of all documents.
+    """
+    return [
+        {"document": row, "name": names[row] if names else str(row + 1), "tokens": int(lengths[row]), "weight": share}
+        for row, share in zip(rows.tolist(), shares.tolist(), strict=True)
+        if row >= 0
+    ]
 
 
 def one_line(value: object, width: int = 80) -> str:
