@@ -36,6 +36,9 @@ PREPARED = {
     "topics": [
         f"ingest jsonl texts.jsonl corpus {ONE}",
         f"train lda corpus run {LDA} --iterations 40 --seed 7",
+    ],
+    "remains": [
+        f"ingest jsonl texts.jsonl corpus {ONE}",
         f"ingest jsonl texts.jsonl damaged {ONE}",
         f"train lda corpus dirty/done {LDA} --iterations 9",
         f"train lda corpus dirty/other {LDA} --iterations 9",
@@ -83,8 +86,8 @@ TRIALS = {
     "parquet": KilledCommand("topics", "export run new --format parquet", "new"),
     "predict": KilledCommand("designs", "predict path squared new.csv", "new.csv"),
     "shard": KilledCommand("topics", f"shard corpus new --shards 2 {ONE}", "new"),
-    "repair": KilledCommand("topics", "verify damaged --repair", "damaged"),
-    "clean": KilledCommand("topics", "clean dirty --state", "dirty"),
+    "repair": KilledCommand("remains", "verify damaged --repair", "damaged"),
+    "clean": KilledCommand("remains", "clean dirty --state", "dirty"),
 }
 
 
@@ -308,7 +311,7 @@ def prepare(place: Path, data: str) -> None:
     for command in PREPARED[data]:
         if trouble := problem(place, command):
             raise RuntimeError(trouble)
-    if data == "topics":
+    if data == "remains":
         for slice_ in (place / "damaged" / "slices").iterdir():
             slice_.unlink()
         shutil.copytree(place / "corpus", place / "dirty" / "corpus")

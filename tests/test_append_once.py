@@ -103,11 +103,12 @@ def test_documents_are_appended_once_by_their_names(days: Path, ooc: Ooc, bags) 
     succeed(ooc, "verify corpus")
 
 
-def test_what_comes_again_in_any_order_is_there_once(days: Path, ooc: Ooc, bags) -> None:
+@pytest.mark.parametrize("rounds", [5, pytest.param(8, marks=pytest.mark.long)])
+def test_what_comes_again_in_any_order_is_there_once(days: Path, ooc: Ooc, bags, rounds: int) -> None:
     """Files that overlap, as a window of the last days does, through one and two workers, and through a pipe."""
     numbers = random.Random(4)
     expected: list[str] = []
-    for round_ in range(8):
+    for round_ in range(rounds):
         first = numbers.randint(0, 30)
         names = [f"doc{number}" for number in range(first, first + numbers.randint(1, 20))]
         write_day(days / "day.jsonl", *names)

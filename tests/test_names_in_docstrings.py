@@ -50,6 +50,12 @@ def texts() -> Iterator[tuple[str, str]]:
                 yield name, said
 
 
+@cache
+def dumped(module: str) -> str:
+    return ast.dump(modules()[module])
+
+
+@cache
 def is_there(name: str) -> bool:
     """Whether a name is one of ours, whole: a module, what is in one, or a word of the code."""
     first, *rest = name.split(".")
@@ -57,8 +63,7 @@ def is_there(name: str) -> bool:
         return {first, *rest} <= words() or any(known.endswith(f".{name}") for known in modules())
     module = max((known for known in modules() if f"{name}.".startswith(f"{known}.")), key=len)
     inside = name.removeprefix(module).strip(".").split(".")
-    tree = ast.dump(modules()[module])
-    return all(not part or f"'{part}'" in tree for part in inside)
+    return all(not part or f"'{part}'" in dumped(module) for part in inside)
 
 
 def test_names_in_backticks_are_there() -> None:
