@@ -1,4 +1,4 @@
-# Everything a fresh machine needs is installed here, into $(VENV), from pyproject.toml.
+# All targets install what they need from pyproject.toml into $(VENV).
 PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 VENV ?= .venv
@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	$(BIN)/ooc demo
 
-# On two cores; some tests wait for a process that ends or a browser, hence three at once. Where a test hangs is told
-# before it is taken to: see `timeout` in pyproject.toml.
-# Bytecode is made beforehand, as the environment may say not to: without it each of the many commands takes 0.3 s more.
+# Three test processes on two cores, because some tests wait for a process or a browser. If a test hangs,
+# faulthandler_timeout prints its stack before `timeout` in pyproject.toml ends it.
+# Bytecode is compiled first, in case PYTHONDONTWRITEBYTECODE is set: without it, every command takes 0.3 s longer.
 test: $(VENV)/tested lint
 	$(BIN)/python -m compileall -q blocks ooc samplers
 	$(BIN)/python -m pytest -m "not long and not ring" -n 3 --dist worksteal -o faulthandler_timeout=800
@@ -20,12 +20,12 @@ test-long: $(VENV)/tested
 	$(BIN)/python -m compileall -q blocks ooc samplers
 	$(BIN)/python -m pytest -m "long or not ring" -n 3 --dist worksteal
 
-# Several machines on this one: ranks started over ssh, by MPI, by Dask or as pods, and network namespaces, which need
-# root, sshd, and ip of iproute2.
+# Several machines, simulated on this one: ranks started over ssh, by MPI, by Dask and as pods, and network namespaces.
+# Requires root, sshd, and ip from iproute2.
 test-ring: $(VENV)/tested
 	$(BIN)/python -m pytest -m "ring and not long"
 
-# With every version of Python that is supported, each in an environment of its own.
+# With each supported version of Python, in its own environment.
 test-pythons:
 	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=.venv-$$(basename $$python) || exit; done
 
@@ -33,11 +33,11 @@ lint: $(VENV)/tested
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# To build/docs/index.html; a warning is an error.
+# Builds build/docs/index.html. Warnings are errors.
 docs: $(VENV)/documented
 	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/docs
 
-# The peers of the benchmarks. LIBMF is only as fast as it can be with these flags.
+# Installs the packages that the benchmarks compare with. LIBMF needs these flags to reach its full speed.
 bench: $(VENV)/installed
 	CXXFLAGS="-O3 -march=native -DUSEAVX -DUSEOMP -fopenmp" LDFLAGS=-fopenmp \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-binary libmf --no-cache-dir --editable ".[bench]"
