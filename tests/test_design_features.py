@@ -13,7 +13,8 @@ from blocks import Design
 from blocks.errors import WorkFailed
 from samplers.regression.data import features as features_module
 from samplers.regression.data import read_ahead
-from samplers.regression.data.design_features import DesignFeatures, design_moments
+from samplers.regression.data.column_moments import column_moments
+from samplers.regression.data.design_features import DesignFeatures
 from samplers.regression.data.features import BlockColumns
 from samplers.regression.data.read_ahead import ReadAhead
 from samplers.regression.linear_algebra.columns import DenseColumns, dense_columns
@@ -134,7 +135,7 @@ def test_moments_under_several_weights(designs, form):
     design, random = designs[form], np.random.default_rng(1)
     weights = [None, random.random(ROWS), (np.arange(ROWS) % 3 > 0).astype(float)]
     x = read_back(design)
-    for of_rows, found in zip(weights, design_moments(design, weights, 2), strict=True):
+    for of_rows, found in zip(weights, column_moments(design, weights, 2), strict=True):
         w = np.ones(ROWS) if of_rows is None else of_rows
         means = w @ x / w.sum()
         np.testing.assert_allclose(found.means, means, atol=1e-12)

@@ -14,11 +14,12 @@ from blocks import Design
 from blocks.design.row_shards import DesignRowShard
 from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
+from samplers.regression.data.column_moments import ColumnMoments
 from samplers.regression.data.design_features import DesignFeatures
 from samplers.regression.data.features import FeatureColumns
 from samplers.regression.data.ring_features import RingFeatures
 from samplers.regression.linear_algebra.columns import dense_columns
-from samplers.regression.solver.sparse_regression import ColumnMoments, SparseRegression
+from samplers.regression.solver.sparse_regression import SparseRegression
 
 ROOM = 1 << 30
 RATIOS = np.array([0.7, 0.2, 0.05])

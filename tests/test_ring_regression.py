@@ -24,7 +24,7 @@ from ooc.ring.ring import Ring, RingFailed
 from ooc.runs.run import Run
 from samplers import ring_checks
 from samplers.regression import training as regression_training
-from samplers.regression.data.ring_moments import joined_moments, own_moments
+from samplers.regression.data.column_moments import joined_moments, own_moments
 from samplers.regression.training import train_regression
 from samplers.resume import resume
 

@@ -23,9 +23,9 @@ from samplers.estimators.penalty_paths import (
     penalties,
     total_weight,
 )
+from samplers.regression.data.column_moments import ColumnMoments
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.path.cross_validation import RULES, CrossValidationErrors, validate
-from samplers.regression.solver.sparse_regression import ColumnMoments
 
 
 class CrossValidatedPath(NamedTuple):

@@ -15,14 +15,13 @@ from samplers.estimators.feature_tables import FeatureTable, dataset_path, is_pa
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.penalty_paths import Problem
 from samplers.estimators.targets import read_factors
+from samplers.regression.data.column_moments import ColumnMoments, needed_moments
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.solver.solver_limit import SolverLimit
 from samplers.regression.solver.sparse_regression import (
-    ColumnMoments,
     SparseRegression,
     constant_columns_warning,
-    needed_moments,
     row_scores,
 )
 from samplers.regression.solver.working_sets import RegressionSolution

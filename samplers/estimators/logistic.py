@@ -14,10 +14,10 @@ from samplers.estimators.labels import accuracy, class_indices
 from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.penalty_paths import PenaltyPath, Problem, dense_path, path_models, penalties
 from samplers.estimators.targets import class_weights, read_target, read_weights
+from samplers.regression.data.column_moments import ColumnMoments
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.solver.multinomial import MultinomialRegression
 from samplers.regression.solver.solver_limit import SolverLimit
-from samplers.regression.solver.sparse_regression import ColumnMoments
 
 
 @dataclass(eq=False, repr=False)

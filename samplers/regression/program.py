@@ -20,12 +20,12 @@ from blocks.files import checksum
 from blocks.schemas import Count
 from ooc.program import LocalState
 from ooc.ring.ring import Ring
-from samplers.regression.data.design_features import DesignFeatures, design_moments
+from samplers.regression.data.column_moments import column_moments, column_shifts
+from samplers.regression.data.design_features import DesignFeatures
 from samplers.regression.data.ring_features import RingFeatures
-from samplers.regression.data.ring_moments import ring_moments
 from samplers.regression.path.cross_validation import held_out_weights
 from samplers.regression.solver.solver_limit import SolverLimit
-from samplers.regression.solver.sparse_regression import SparseRegression, column_shifts
+from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds per column, of which 8 for each lambda in a pass
@@ -190,12 +190,10 @@ class RegressionProgram:
         if factors is not None:
             factors[list(self.unpenalized)] = 0.0
         features: list[DesignFeatures | RingFeatures]
-        keeps = self.regressions == 1
+        keeps, all_moments = self.regressions == 1, column_moments(self.design, weights, threads, ring)
         if ring and isinstance(self.design, DesignRowShard):
-            all_moments = ring_moments(self.design, weights, ring, threads)
             features = [RingFeatures(self.design, ring, threads, room, keeps=keeps) for _ in weights]
         else:
-            all_moments = design_moments(self.design, weights, threads)
             at_once = min(threads, self.regressions)
             each = threads // at_once, room // at_once
             scaled = [

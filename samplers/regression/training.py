@@ -24,14 +24,13 @@ from ooc.training_loop import StopRequest, end_training, inform_ranks_of_errors,
 from ooc.workers.worker import ProgramSpec
 from samplers.options import TrainingResources, by_keywords, check_machines, of_several
 from samplers.programs import target
-from samplers.regression.data.design_features import known_moments
+from samplers.regression.data.column_moments import column_shifts, known_moments
 from samplers.regression.options import RegressionOptions
 from samplers.regression.path.path_memory_plan import PathMemoryPlan, largest_bytes, plan_path
 from samplers.regression.path.training import LambdaPathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.rounds.solver import MOST_STEPS, selection_rule
 from samplers.regression.solver.solver_limit import SolverLimitReached
-from samplers.regression.solver.sparse_regression import column_shifts
 from samplers.regression.solver.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_paths_differ, check_processors, check_same, check_shards
 from samplers.training_preparation import announcement, check_dataset, check_limits

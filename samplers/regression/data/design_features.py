@@ -7,12 +7,10 @@ set do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from blocks.design.design import Design
-from blocks.design.weighted_moments import row_weightings, weighted_moments
 from blocks.errors import WorkFailed
 from ooc.workers.madvise import read_ahead
 from samplers.regression.data.features import BlockColumns, BlockFeatures, block_columns
@@ -27,7 +25,6 @@ from samplers.regression.linear_algebra.columns import (
     read_only,
 )
 from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
-from samplers.regression.solver.sparse_regression import ColumnMoments
 from samplers.regression.threads.thread_pool import ThreadPool
 
 _LONG = 0.5  # fraction of all entries: after a larger pass, the next pass starts with the columns that were read last
@@ -136,22 +133,3 @@ def check_room(columns: int, needed: int, room: int) -> None:
             f" {room / 1e6:,.0f} MB for it",
             "Continue with `ooc resume` and a larger --memory, or choose a larger lambda.",
         )
-
-
-def known_moments(design: Design) -> ColumnMoments:
-    """Return the moments of the stored columns under equal sample weights."""
-    return ColumnMoments(design.means, design.norms, design.deviations)
-
-
-def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[ColumnMoments]:
-    """Return the moments of the columns under several sample weights, each float64 (n,), or None for weight 1."""
-    known = known_moments(design)
-    of_rows = [some for some in weights if some is not None]
-    if not of_rows:
-        return [known] * len(weights)
-    several = row_weightings(np.stack(of_rows, axis=1))
-    with ThreadPoolExecutor(threads) as pool:
-        blocks = pool.map(lambda number: weighted_moments(design.block(number), several), range(design.block_count))
-        found = np.concatenate(list(blocks), axis=2)  # (3, K, p)
-    others = iter(range(len(of_rows)))
-    return [known if some is None else ColumnMoments(*found[:, next(others)]) for some in weights]

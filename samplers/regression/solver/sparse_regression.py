@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.regression.data.column_moments import ColumnMoments, column_shifts, few_columns, needed_moments
 from samplers.regression.data.features import FeatureColumns
 from samplers.regression.data.shifted_features import shifted
 from samplers.regression.linear_algebra.columns import combine, dense_columns
@@ -36,12 +37,8 @@ LOSSES: dict[str, Callable[[np.ndarray, np.ndarray | None, np.ndarray], Loss]] =
     "logistic": lambda y, weights, free: NewtonLoss(LogisticTarget(y), weights, free),
     "poisson": lambda y, weights, free: NewtonLoss(PoissonTarget.of(y), weights, free),
 }
-# ratio of mean to standard deviation: above it, sums of a column lose digits, and differences of squares more
-_FAR = 1e3
 _LEFT = 1e-6  # fraction of a square: a larger remainder after projecting out free columns is computed as a difference
-_ROUNDING = 1e-15  # relative to a mean: a deviation up to this is due to rounding, as 0.1 + 0.2 is more than 0.3
 _NAMED = 5  # maximum number of columns named in a message
-_CELLS = 1 << 18  # number of cells of columns that are read again at a time
 
 
 class LinearModel(NamedTuple):
@@ -57,23 +54,6 @@ class NonzeroCoefficients(NamedTuple):
     intercept: float
     columns: np.ndarray  # int64 (m,), ascending, columns with nonzero coefficients
     values: np.ndarray  # float64 (m,), nonzero coefficients
-
-
-class ColumnMoments(NamedTuple):
-    """Weighted moments of p columns, float64 (p,)."""
-
-    means: np.ndarray
-    norms: np.ndarray  # square roots of the sums of squares
-    deviations: np.ndarray  # 0 for constant columns
-
-    def shifted(self, shifts: np.ndarray, total: float) -> ColumnMoments:
-        """Return the moments of the columns plus one shift per column, float64 (p,).
-
-        total: total weight of the rows.
-        """
-        means = self.means + shifts
-        norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
-        return ColumnMoments(means, norms, self.deviations)
 
 
 class SparseRegression:
@@ -158,7 +138,7 @@ class SparseRegression:
         again = left < _LEFT * norms**2
         again[self.unpenalised], left[self.unpenalised] = False, 0.0
         left = np.sqrt(np.maximum(left, 0.0))
-        for some in _few(np.flatnonzero(again), features.rows):
+        for some in few_columns(np.flatnonzero(again), features.rows):
             found = self._left_over(dense_columns(features.gather(some), features.rows), free.basis)
             left[some] = np.where(found > DEPENDENT * norms[some], found, 0.0)
         return left
@@ -243,43 +223,6 @@ def lambdas_below(largest: float, number: int, ratio: float) -> np.ndarray:
     return largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([largest * ratio])
 
 
-def needed_moments(
-    features: FeatureColumns, weights: np.ndarray | None, *, intercept: bool, standardize: bool
-) -> ColumnMoments:
-    """Return the moments that a regression with these options needs, for `SparseRegression`."""
-    return moments_of(features, weights, centred=intercept or standardize or features.offsets is not None)
-
-
-def moments_of(features: FeatureColumns, weights: np.ndarray | None, *, centred: bool) -> ColumnMoments:
-    """Return the moments of the columns; means and deviations are 0 if columns are not centred."""
-    norms = features.squares(features.every, weights)
-    features.pool.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
-    if not centred:
-        zeros = np.zeros(features.count)
-        return ColumnMoments(zeros, norms, zeros)
-    vector = np.ones(features.rows) if weights is None else weights
-    total = float(vector.sum())
-    means = features.correlations(features.every, vector) / total
-    deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
-    for some in _few(np.flatnonzero(deviations < np.abs(means) / _FAR), features.rows):
-        means[some], deviations[some] = _in_two_passes(dense_columns(features.gather(some), features.rows), weights)
-    return ColumnMoments(means, norms, deviations)
-
-
-def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means and deviations of columns, float64 (m, n); the deviation is 0 if all rows with positive weight
-    have equal values.
-    """
-    if weights is not None:
-        columns, weights = columns[:, weights > 0], weights[weights > 0]
-    first = columns[:, :1]
-    away = columns - first
-    means = np.average(away, axis=1, weights=weights)
-    squares = np.average((away - means[:, None]) ** 2, axis=1, weights=weights)
-    means, deviations = first[:, 0] + means, np.sqrt(squares)
-    return means, np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
-
-
 def _finite(norms: np.ndarray) -> np.ndarray:
     """Return the norms of columns.
 
@@ -291,23 +234,6 @@ def _finite(norms: np.ndarray) -> np.ndarray:
             "Scale the column so that its values are about 1.",
         )
     return norms
-
-
-def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """Yield the columns, int64 (m,), a few at a time."""
-    each = max(_CELLS // rows, 1)
-    return (columns[begin : begin + each] for begin in range(0, columns.size, each))
-
-
-def column_shifts(offsets: np.ndarray | None, moments: ColumnMoments, *, intercept: bool) -> np.ndarray | None:
-    """Return the shift to apply to each column, float64 (p,), before solving; None if no shift is needed.
-
-    offsets: float64 (p,), stored offsets, or None. An intercept absorbs constant shifts.
-    """
-    if not intercept:
-        return offsets
-    far = (np.abs(moments.means) > _FAR * moments.deviations) & (moments.deviations > 0)
-    return np.where(far, -moments.means, 0.0) if far.any() else None
 
 
 def row_scores(features: FeatureColumns, coefficients: np.ndarray) -> np.ndarray:
