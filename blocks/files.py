@@ -45,7 +45,7 @@ def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> 
 
 
 def _settle(path: Path) -> None:
-    """Make a new name durable. If that fails, raises WorkFailed, which says that the file exists."""
+    """Sync the directory of a new file. Raises WorkFailed if this fails: the file exists, but may be lost."""
     try:
         fsync_directory(path.parent)
     except OSError as error:

@@ -137,8 +137,8 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
     matrix."""
     for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
         entries = column_order(matrix.block(number))
-        mine = slice(*np.searchsorted(entries.columns, (first, last)))
-        yield Entries(entries.rows[mine] + np.uint32(place), entries.columns[mine], entries.values[mine])
+        span = slice(*np.searchsorted(entries.columns, (first, last)))
+        yield Entries(entries.rows[span] + np.uint32(place), entries.columns[span], entries.values[span])
 
 
 def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:

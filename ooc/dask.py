@@ -173,9 +173,9 @@ def _places(client: Any, addresses: Sequence[str] | None) -> list[DaskRankPlacem
 
 def _replaced(client: Any, places: Sequence[DaskRankPlacement]) -> list[DaskRankPlacement]:
     """Return workers for the same ranks; a lost worker is replaced by another, on the same host if possible."""
-    until = time.monotonic() + _WORKERS_TIMEOUT
+    deadline = time.monotonic() + _WORKERS_TIMEOUT
     while len(alive := _alive(client)) < len(places):
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise WorkFailed(
                 f"the cluster has {len(alive)} workers, but the run has {len(places)} ranks",
                 f"Start {len(places)} workers, then call ooc.dask.train again with resume=True.",
@@ -281,12 +281,13 @@ class _RanksStart:
         return int(found[addresses[0]])
 
     def _ended(self, futures: Sequence[Any], stop: Any) -> dict[int, dict[str, Any]]:
-        """Wait until all ranks have ended, and return their reports by rank. All ranks of a ring learn of a failure
-        within the patience; ranks that still wait for others are then stopped.
+        """Wait until all ranks have ended, and return their reports by rank.
+
+        After a failure, the other ranks have `patience` seconds to end by themselves; then they are stopped.
         """
-        until = float("inf")
+        deadline = float("inf")
         reports: dict[int, dict[str, Any]] = {}
-        while len(reports) < len(futures) and time.monotonic() < until:
+        while len(reports) < len(futures) and time.monotonic() < deadline:
             try:
                 alive = _alive(self._client)
                 for rank, (future, place) in enumerate(zip(futures, self._places, strict=True)):
@@ -296,8 +297,8 @@ class _RanksStart:
                         reports[rank] = {"lost": True}
                         self._silent.add(rank)
                 if any(report.get("code") != 0 for report in reports.values()):
-                    until = min(until, time.monotonic() + self._patience + _GRACE)
-                if time.monotonic() > until - _GRACE:
+                    deadline = min(deadline, time.monotonic() + self._patience + _GRACE)
+                if time.monotonic() > deadline - _GRACE:
                     stop.set()
                 time.sleep(_GLANCE)
                 self._hear()
@@ -310,8 +311,8 @@ class _RanksStart:
         return reports
 
     def _wait_for_last_words(self) -> None:
-        until = time.monotonic() + _LAST_WORDS
-        while len(self._silent) < len(self._places) and time.monotonic() < until:
+        deadline = time.monotonic() + _LAST_WORDS
+        while len(self._silent) < len(self._places) and time.monotonic() < deadline:
             time.sleep(_GLANCE / 10)
             self._hear()
 

@@ -118,7 +118,7 @@ class StaticEngine:
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
         counts = self.is_first or not self._replication  # otherwise the first rank's counts cover all data
-        mine = WorkCounters(
+        own_counters = WorkCounters(
             samples=self._dataset.samples if counts else 0,
             samples_processed=cursor.samples_processed if counts else 0,
             elapsed_s=cursor.elapsed_s,
@@ -129,7 +129,7 @@ class StaticEngine:
             bytes_written=cursor.bytes_written,
             bytes_sent=cursor.bytes_sent,
         )
-        return WorkCounters.of_all([WorkCounters(*each) for each in self.gather(mine)])
+        return WorkCounters.of_all([WorkCounters(*each) for each in self.gather(own_counters)])
 
     @property
     def is_first(self) -> bool:
@@ -345,8 +345,10 @@ class StaticEngine:
         """Run a read-only phase that is divided among the ranks; yields the answers of all parts on all ranks."""
         assert self._replication
         with self._open(phase) as units:
-            mine = list(self._dispatcher.walk(phase, units, self.cursor.iteration, self._replication.schedule))
-        yield from self._replication.exchange(phase, mine, self.arrays, self._engine_arrays.deltas, changes=False)
+            own_answers = list(self._dispatcher.walk(phase, units, self.cursor.iteration, self._replication.schedule))
+        yield from self._replication.exchange(
+            phase, own_answers, self.arrays, self._engine_arrays.deltas, changes=False
+        )
 
     def _everywhere(self, phase: Phase) -> Iterator[Any]:
         """Run a read-only phase on all ranks; yields the answers in order of units on rank 0 only."""

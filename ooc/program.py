@@ -273,8 +273,8 @@ class StaticProgram:
         return ()
 
     def later_arrays(self) -> Collection[str]:
-        """Return the names of the shared arrays that no phase of `initial` uses, and which take no memory until these
-        phases end."""
+        """Return the names of the shared arrays that no phase of `initial` uses; their memory is allocated after these
+        phases."""
         return ()
 
     def summed_arrays(self) -> Sequence[str]:

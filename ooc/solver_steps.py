@@ -112,7 +112,7 @@ class SolverTrainingSteps:
         return True
 
     def _spend(self) -> None:
-        """Add the work done since the last call to the cursor."""
+        """Update the cursor: add the time since the last call, and set the bytes read, samples and bytes sent."""
         cursor, start, before = self.cursor, self._start, self._clock
         self._clock = time.monotonic()
         cursor.elapsed_s += self._clock - before

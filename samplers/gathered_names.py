@@ -25,8 +25,8 @@ def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np
     else:
         lines = np.broadcast_to(np.uint8(ord("\n")), numbers.size)
     share, blocks = (block, block + 1), dataset.block_count
-    mine, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, lines))
-    return numbers[mine], lines[its]
+    span, its = (slice(*(each.size * some // blocks for some in share)) for each in (numbers, lines))
+    return numbers[span], lines[its]
 
 
 def gather_names(shares: Iterable[tuple[np.ndarray, np.ndarray]], directory: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """Description of an option, besides the name, type and default of its field.
+    """Description of an option; its name, type and default are those of the annotated field.
 
     help: one line; an option without help is for Python only.
     name, flags: name on the command line, if it is not the field's name;

@@ -85,6 +85,6 @@ def sparse_differences(
 
 def _values_of(block: SparseDesignBlock, column: int, rows: int) -> np.ndarray:
     """Return all values of a column, float64 (n,)."""
-    values, mine = np.zeros(rows), slice(*block.offsets[column : column + 2])
-    values[block.rows[mine]] = block.values[mine]
+    values, span = np.zeros(rows), slice(*block.offsets[column : column + 2])
+    values[block.rows[span]] = block.values[span]
     return values

@@ -50,9 +50,9 @@ def gather_panels(panels: Sequence[DenseSpillFile], first: int, last: int, rows:
         offset = column * (begin - panel.first)
         found = np.fromfile(panel.path, panel.dtype, panel.rows * (end - begin), offset=offset)
         narrow = found if values.dtype == np.float64 else found.astype(np.float32, copy=False)  # values may be int8
-        mine, place = slice(begin - first, end - first), int(filled[begin - first])
-        values[mine, place : place + panel.rows] = narrow.reshape(end - begin, panel.rows)
-        filled[mine] += panel.rows
+        span, place = slice(begin - first, end - first), int(filled[begin - first])
+        values[span, place : place + panel.rows] = narrow.reshape(end - begin, panel.rows)
+        filled[span] += panel.rows
     return values
 
 

@@ -60,13 +60,13 @@ class OpenedDesignInputs:
 
 
 def open_inputs(
-    request: DesignRequest, size: int, room: int, progress: Progress, until: ExitStack
+    request: DesignRequest, size: int, room: int, progress: Progress, stack: ExitStack
 ) -> OpenedDesignInputs:
     """Open the inputs of any kind except PLINK.
 
     size: bytes of a chunk.
     room: maximum bytes of a row in memory, and of data for each column.
-    until: context that closes the inputs.
+    stack: context that closes the inputs.
     Raises RequestError if a header exceeds the room.
     """
     longest = max(room // BYTES_OF_CHUNK, size)
@@ -89,7 +89,7 @@ def open_inputs(
         _require_columns(source.name, header.columns, room)
         chunks = _lines([(source, header)], size)
         return OpenedDesignInputs(chunks, header.rows, header.columns, entries=header.entries)
-    archive = until.enter_context(npz_members.open_npz(path))
+    archive = stack.enter_context(npz_members.open_npz(path))
     shape = npz_design.design_shape(archive, path, room)
     _require_columns(path, shape.columns, room)
     return OpenedDesignInputs(

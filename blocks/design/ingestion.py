@@ -134,8 +134,8 @@ def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Par
     """Parse the inputs and spill them by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(input_size, request.inputs))  # unknown, as arrays are compressed
-    with ExitStack() as until, pipeline.reading(total) as progress:
-        opened = open_inputs(request, size, room, progress, until)
+    with ExitStack() as stack, pipeline.reading(total) as progress:
+        opened = open_inputs(request, size, room, progress, stack)
         spilled: list[SpilledChunk] = pipeline.parse(opened.chunks)
     rows, columns = _shape(request, opened, spilled)
     y = opened.y
@@ -264,7 +264,7 @@ def _block_bounds(read: ParsedDesign, block_bytes: int) -> np.ndarray:
 
 
 def _stretches(read: ParsedDesign) -> Iterator[tuple[int, int, int]]:
-    """Yield ranges of columns with the same form, and the memory in bytes for each column while it is written."""
+    """Yield (first, end, bytes) for each range of columns with the same form: bytes of one column during writing."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
     if read.covariates:
@@ -291,10 +291,10 @@ def _messages(request: DesignRequest, read: ParsedDesign, bounds: np.ndarray) ->
     records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others have row numbers
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-        mine = None if given is None else given[first:last]
-        block = (number, first, last, read.rows, read.form, mine)
+        column_offsets = None if given is None else given[first:last]
+        block = (number, first, last, read.rows, read.form, column_offsets)
         if read.covariates and first >= read.covariates.first:
-            yield WriteBlockFromDenseSpill(*block[:4], FLOATS, mine, [read.covariates])
+            yield WriteBlockFromDenseSpill(*block[:4], FLOATS, column_offsets, [read.covariates])
         elif request.kind == "plink":
             individuals, variants = (
                 read.rows + read.left_out,

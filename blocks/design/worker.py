@@ -156,19 +156,19 @@ def _gathered(message: WriteBlockTask) -> tuple[SparseDesignBlock | DenseDesignB
     )
     step = -(-width // (_TURNS if kind == np.float64 else 1))
     some = [slice(first, min(first + step, width)) for first in range(0, width, step)]
-    found = [differences(_columns(message, mine, kind), message.rows, message.given(mine)) for mine in some]
+    found = [differences(_columns(message, span, kind), message.rows, message.given(span)) for span in some]
     return join_blocks([block for block, _ in found]), np.concatenate([offsets for _, offsets in found])
 
 
 def _columns(
-    message: WriteBlockFromDenseSpill | WriteBlockFromRuns, mine: slice, kind: np.dtype[Any]
+    message: WriteBlockFromDenseSpill | WriteBlockFromRuns, span: slice, kind: np.dtype[Any]
 ) -> np.ndarray | SparseDesignBlock:
     """Return some columns of a block, (W, n), or a sparse block, with values of the given dtype."""
-    first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
+    first, last, dense = message.first + span.start, message.first + span.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, WriteBlockFromDenseSpill):
         values = dense_spill.gather_panels(message.panels, first, last, message.rows, kind)
         return values if dense else dense_spill.sparse_entries(values)
-    counts = message.counts[mine]
+    counts = message.counts[span]
     try:
         if dense:
             return sparse_spill.gather_dense(message.segments, first, counts, message.rows, kind)

@@ -126,7 +126,7 @@ class DocumentTable:
         return found
 
     def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> bool:
-        """Fill in values of one file; returns whether its row groups have the expected number of rows.
+        """Read the requested documents that are in one file; returns False if the file has fewer rows than expected.
 
         rows: int64, rows of the requested documents in this file.
         places: positions of these documents in the result.

@@ -296,7 +296,7 @@ def _kept(request: RatingsRequest) -> str:
 
 
 def _block_entries(request: RatingsRequest, entries: int) -> int:
-    """Return the approximate number of a matrix's entries in the largest block or run."""
+    """Return the approximate number of entries in the largest block of a matrix, or in a sorted run."""
     return max(entries // (request.grid or grid_size(entries)), min(entries, RUN))
 
 

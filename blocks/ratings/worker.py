@@ -94,7 +94,7 @@ class RatingsIngestWorker(BucketSortingWorker):
         return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "", first_times)
 
     def _numbered(self, found: RatingFields) -> np.ndarray:
-        """Return the entries, (N,), with this worker's ids for rows and columns."""
+        """Number this worker's users and items; return the entries, (N,), with these numbers as rows and columns."""
         entries = np.empty(found.values.size, self.parsed.entries[0])
         for side, name, names in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
             ids = self._tables[side].add(names.joined, LINES, 1)[0]

@@ -197,6 +197,6 @@ def _different_labels(root: Path, blocks: Sequence[dict[str, Any]]) -> np.ndarra
     """Return the distinct labels, float64, ascending; empty if there are too many."""
     labels = np.empty(0)
     for entry in blocks:
-        mine = map_arrays(root / entry["file"], entry["arrays"])["labels"]
-        labels = np.unique(np.concatenate((labels, mine)))[: MOST_LABELS + 1]
+        block_labels = map_arrays(root / entry["file"], entry["arrays"])["labels"]
+        labels = np.unique(np.concatenate((labels, block_labels)))[: MOST_LABELS + 1]
     return labels if labels.size <= MOST_LABELS else np.empty(0)

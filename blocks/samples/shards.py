@@ -34,9 +34,11 @@ def split_samples(whole: Samples, targets: Sequence[DatasetTarget], bar: Bar) ->
     numbers = np.concatenate([whole.block(number).rows for number in range(whole.block_count)])
     progress = bar("splitting", len(targets), "shard")
     for shard, (first, last) in enumerate(pairwise(bounds.tolist())):
-        mine = np.sort(numbers[first:last])
+        sample_numbers = np.sort(numbers[first:last])
         blocks = [
-            write_block(targets[shard].root, number, part._replace(rows=np.searchsorted(mine, part.rows).astype("u8")))
+            write_block(
+                targets[shard].root, number, part._replace(rows=np.searchsorted(sample_numbers, part.rows).astype("u8"))
+            )
             for number, part in enumerate(_run(whole, first, last))
         ]
         shutil.rmtree(targets[shard].spill)
@@ -45,7 +47,7 @@ def split_samples(whole: Samples, targets: Sequence[DatasetTarget], bar: Bar) ->
             "shards": len(targets),
             "first": first,
             "whole": {"identity": whole.identity, "rows": whole.rows, "entries": whole.entries},
-            "index": write_arrays(targets[shard].root, "whole.h5", {"numbers": mine}),
+            "index": write_arrays(targets[shard].root, "whole.h5", {"numbers": sample_numbers}),
         }
         labels, made = whole.index.labels, whole.manifest["made"]
         finish_samples(targets[shard].root, blocks, labels, whole.columns, made, shard=told)

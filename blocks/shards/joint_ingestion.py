@@ -84,12 +84,12 @@ class JointIngestion:
     def __init__(self, others: IngestionPeers) -> None:
         self._others = others
 
-    def choose(self, mine: WordsOfInputs, select: Select, seed: int) -> ChosenVocabulary:
+    def choose(self, own_words: WordsOfInputs, select: Select, seed: int) -> ChosenVocabulary:
         """Return the common vocabulary, with the frequencies on this machine.
 
         select: function that chooses the words to keep.
         """
-        merged, facts = mine.merged, {"documents": mine.documents, "stopped": mine.stopped}
+        merged, facts = own_words.merged, {"documents": own_words.documents, "stopped": own_words.stopped}
         told = CountedNames(merged.terms, merged.tokens, merged.documents, facts).packed()
         kept = _kept(map(CountedNames.unpacked, self._others.gather(told)), select)
         common = CountedNames.unpacked(self._others.spread(kept))

@@ -151,7 +151,7 @@ def _write_data(directory: Path) -> None:
     # There are so few entries that the design is stored as a sparse matrix.
     places = [sorted({row % 12 + 1, *numbers.sample(range(13, 61), 3)}) for row in range(60)]
     for name, value in (("samples.svm", 1.5), ("ones.svm", 1)):
-        entries = [" ".join(f"{n}:{value}" for n in mine) for mine in places]
+        entries = [" ".join(f"{n}:{value}" for n in columns_of_block) for columns_of_block in places]
         samples = [f"{label} {values}\n" for label, values in zip(labels, entries, strict=True)]
         (directory / name).write_text("".join(samples))
     table = [",".join(map(str, [*row, label])) for row, label in zip(rows, labels, strict=True)]

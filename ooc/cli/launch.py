@@ -24,7 +24,9 @@ Patience = Annotated[
 Restarts = Annotated[
     int,
     typer.Option(
-        min=0, help="Maximum number of restarts after a rank was lost, each from the newest state that all ranks have."
+        min=0,
+        metavar="N",
+        help="Maximum number of restarts after a rank was lost, each from the newest state that all ranks have.",
     ),
 ]
 Insecure = Annotated[

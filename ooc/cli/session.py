@@ -253,10 +253,10 @@ def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str
                     if type(error) is RingFailed:
                         error.remedy = "All ranks stop. When the cause is fixed, run the command again."
                     raise
-                mine, again = rank_path(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
+                rank_run, again = rank_path(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
                 if of_several(ring):
-                    error.remedy = error.remedy.replace(f"ooc resume {mine}", again)
-                if type(error) is RingFailed and run_identity(mine):
+                    error.remedy = error.remedy.replace(f"ooc resume {rank_run}", again)
+                if type(error) is RingFailed and run_identity(rank_run):
                     error.remedy = f"All ranks stop. When the cause is fixed, continue with: {again}"
                 raise
 
@@ -284,7 +284,7 @@ class RingCommand(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """Return equivalent arguments for a machine that lacks this machine's files."""
+        """Return the words of the command with all options, also those from variables and the config file."""
         return [*self.name.split(), *self.rest]
 
     def to_go_on(self, elapsed: float) -> list[str]:

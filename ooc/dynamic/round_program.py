@@ -32,7 +32,7 @@ from ooc.workers.shared_arrays import ArraySpec
 
 
 class ParameterWave(NamedTuple):
-    """Some parameters of a round.
+    """Parameters that one round updates together.
 
     parameters: int64 (c,), by descending priority.
     columns: all columns held.
@@ -84,7 +84,7 @@ class ParameterSurvey(NamedTuple):
 
 
 class BlockScan(NamedTuple):
-    """A block whose columns are scanned.
+    """A block of columns, of which a scan computes the priorities.
 
     first: index of the block's first column in the design.
     """
@@ -152,8 +152,8 @@ class RoundProgram:
             enter_round(number, independent(ahead.columns, together, taken, ahead.check), order, rounds)
             return 1, 0
         slot, first, last = wave_places(number, wave, order.slots, order.waves, rounds.counts)
-        parameters, mine = rounds.parameters[slot, first:last], (slot, slice(first, last))
-        sums, changes, found = ahead.sums[mine], ahead.changes[mine], np.empty(last - first)
+        parameters, span = rounds.parameters[slot, first:last], (slot, slice(first, last))
+        sums, changes, found = ahead.sums[span], ahead.changes[span], np.empty(last - first)
         some = ParameterWave(parameters, ahead.columns, ahead.bands, sums, changes, found, ahead.shared)
         if what == UPDATE:
             samples = self.update(some)

@@ -82,9 +82,9 @@ class RoundPipeline(NamedTuple):
         what, number = steps[..., 0], steps[..., 1]
         due = np.where(what == UPDATE, newest[:, None] < last, newest[:, None] - self.depth + 1 >= first)
         steps = np.concatenate((np.array(before, np.int64).reshape(-1, 3), steps[due & (number < last)]))
-        mine = np.zeros(self.schedulers, bool)
-        mine[list(schedulers)] = True
-        return steps[mine[steps[:, 1] % self.schedulers] | (steps[:, 0] == UPDATE) | (steps[:, 0] == APPLY)]
+        is_own = np.zeros(self.schedulers, bool)
+        is_own[list(schedulers)] = True
+        return steps[is_own[steps[:, 1] % self.schedulers] | (steps[:, 0] == UPDATE) | (steps[:, 0] == APPLY)]
 
     def _step_pattern(self) -> list[WorkerStep]:
         """Return all steps while one round is the newest, with round numbers relative to it."""

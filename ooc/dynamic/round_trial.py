@@ -45,7 +45,7 @@ class ToyDesign(Design):
 
 
 def try_rounds(spec: ProgramSpec, form: str, rule: SelectionRule, group: int) -> None:
-    """Run once, except for scans, everything that a worker runs in and between rounds.
+    """Run each step of a worker in and between rounds once, on a toy design; scans are not run.
 
     group: number of columns per parameter.
     """

@@ -54,7 +54,7 @@ class RankAuthenticator:
     def greet(self, connection: socket.socket) -> tuple[int, bytes]:
         """Verify an accepted connection; returns its number, and nothing to answer yet."""
         assert isinstance(connection, ssl.SSLSocket)
-        until = time.monotonic() + MANNERS
+        deadline = time.monotonic() + MANNERS
         connection.settimeout(MANNERS)
         try:
             connection.do_handshake()
@@ -62,7 +62,7 @@ class RankAuthenticator:
             raise PermissionError(f"it does not have the key ({error.reason})") from None
         number, host = next(self._numbers), plain_address(connection.getpeername()[0])
         try:
-            if (found := read_introduction(connection, until)) is None:
+            if (found := read_introduction(connection, deadline)) is None:
                 raise RequestError(f"a process on {host} has an incompatible version of ooc", OTHER_VERSION)
             self.introductions[number] = found._replace(clock=found.clock - time.time())
         except OocError as error:
@@ -103,7 +103,7 @@ def _let_all_go(there: Present, addresses: Sequence[Address], names: Sequence[st
     problem: why rank 0 cannot reach the next rank, see `tcp.join`.
     Raises WorkFailed on all ranks if some cannot reach the next one, or are gone.
     """
-    until, problems = time.monotonic() + tcp.DEADLINE + LONGER, [problem]
+    deadline, problems = time.monotonic() + tcp.DEADLINE + LONGER, [problem]
     ranks = [f"rank {rank} ({name})" for rank, name in enumerate(names)]
 
     def remedy(failed: Sequence[int]) -> str:
@@ -117,7 +117,7 @@ def _let_all_go(there: Present, addresses: Sequence[Address], names: Sequence[st
     try:
         for rank in range(1, len(names)):
             try:
-                problems.append(read_reached(there[rank][1], until))
+                problems.append(read_reached(there[rank][1], deadline))
             except OSError as error:
                 raise WorkFailed(f"{ranks[rank]} was lost before all ranks were connected: {error}") from None
         check_reached(ranks, problems, remedy)
@@ -158,17 +158,17 @@ def _all_ranks(door: ConnectionAcceptor, reception: RankAuthenticator, meeting: 
 
     Raises WorkFailed if some do not arrive in time, RequestError if one is not compatible.
     """
-    others, until, notes = meeting.ranks - 1, time.monotonic() + meeting.join_timeout, WaitingNotes()
+    others, deadline, notes = meeting.ranks - 1, time.monotonic() + meeting.join_timeout, WaitingNotes()
     own = meeting.introduction("", 0)
     while True:
-        door.wait(lambda inside: len(inside) >= others, min(until, time.monotonic() + _GLANCE))
+        door.wait(lambda inside: len(inside) >= others, min(deadline, time.monotonic() + _GLANCE))
         there = _present(door, reception, own)
         if len(there) == others:
             return there
         missing = [rank for rank in range(1, meeting.ranks) if rank not in there]
         names = f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing[:8]))}"
         told = f"{names}{' and others' if len(missing) > 8 else ''} of {meeting.ranks}"
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise WorkFailed(
                 f"{told} did not connect to {meeting.at} within {meeting.join_timeout:g} s{door.refusal}",
                 "Check the output of these ranks. If there is a firewall, open this port."
@@ -236,14 +236,14 @@ def _addresses(meeting: Rendezvous, there: Mapping[int, RankIntroduction], own_a
 
 def _refuse_all(door: ConnectionAcceptor, error: OocError, others: int) -> None:
     """Send rank 0's error to the other ranks; if the request is invalid, also to ranks that connect soon afterwards."""
-    until = time.monotonic() + (LONGER if isinstance(error, RequestError) else 0.0)
+    deadline = time.monotonic() + (LONGER if isinstance(error, RequestError) else 0.0)
     told = 0
     while True:
         for connection in door.take().values():
             told += 1
             with connection, contextlib.suppress(OSError):
                 send(connection, refusal(error))
-        if told >= others or not door.wait(bool, until):
+        if told >= others or not door.wait(bool, deadline):
             return
 
 

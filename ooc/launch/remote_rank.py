@@ -208,9 +208,9 @@ def end_all(remotes: Sequence[RemoteRank], processes: dict[int, tuple[int, int]]
     ]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 2 * _KILLING
+    deadline = time.monotonic() + 2 * _KILLING
     for thread in threads:
-        thread.join(max(until - time.monotonic(), 0.0))
+        thread.join(max(deadline - time.monotonic(), 0.0))
 
 
 def _quoted(path: str) -> str:

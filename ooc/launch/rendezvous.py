@@ -121,11 +121,11 @@ def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contex
     """
     context = at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     began, notes, pause = time.monotonic(), WaitingNotes(), _RETRY
-    until = began + meeting.join_timeout + LONGER
+    deadline = began + meeting.join_timeout + LONGER
     obstacle: object = "the timeout was reached"
-    while time.monotonic() < until:
+    while time.monotonic() < deadline:
         try:
-            return _ask(meeting, context, until, connections)
+            return _ask(meeting, context, deadline, connections)
         except ssl.SSLCertVerificationError:
             raise RequestError(
                 f"the process at {meeting.at} does not have the key of this rank",
@@ -135,7 +135,7 @@ def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contex
             busy = getattr(error, "reason", None) == _BUSY
             obstacle = "the ranks of another start are connecting there right now" if busy else error
         notes.say(f"waiting for rank 0 at {meeting.at}: {obstacle}")
-        time.sleep(min(pause * random.uniform(0.5, 1.0), max(until - time.monotonic(), 0.0)))
+        time.sleep(min(pause * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0.0)))
         pause = min(2 * pause, _MOST_RETRY)
     raise WorkFailed(
         f"rank {meeting.rank} could not join the ring at {meeting.at} within {time.monotonic() - began:.0f} s:"
@@ -146,7 +146,7 @@ def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contex
 
 
 def _ask(
-    meeting: Rendezvous, context: ssl.SSLContext, until: float, connections: contextlib.ExitStack
+    meeting: Rendezvous, context: ssl.SSLContext, deadline: float, connections: contextlib.ExitStack
 ) -> JoinArguments:
     with contextlib.ExitStack() as unused:
         plain = unused.enter_context(socket.create_connection((meeting.host, meeting.port), MANNERS))
@@ -161,7 +161,7 @@ def _ask(
                 read_answer(connection, meeting.ranks, time.monotonic() + LONGER)  # rank 0 ends with the same error
             raise
         send(connection, meeting.introduction(address, listening.getsockname()[1])._asdict())
-        addresses, names, credentials = read_answer(connection, meeting.ranks, until)
+        addresses, names, credentials = read_answer(connection, meeting.ranks, deadline)
         unused.pop_all()
     connections.enter_context(connection)
 

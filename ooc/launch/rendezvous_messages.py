@@ -47,12 +47,12 @@ class RankIntroduction(NamedTuple):
 _KINDS = (int, int, str, int, dict, str, int, float)  # types of the fields of an introduction
 
 
-def read_introduction(connection: socket.socket, until: float) -> RankIntroduction | None:
+def read_introduction(connection: socket.socket, deadline: float) -> RankIntroduction | None:
     """Receive the introduction of a rank; returns None if this version does not understand it.
 
     Raises the error with which the rank refuses to join, OSError if the message is late or invalid.
     """
-    message = _read(connection, _MOST_INTRODUCTION, until)
+    message = _read(connection, _MOST_INTRODUCTION, deadline)
     _check_refused(message)
     try:
         found = RankIntroduction(**message)
@@ -80,14 +80,14 @@ def refusal(error: OocError) -> dict[str, Any]:
 
 
 def read_answer(
-    connection: socket.socket, ranks: int, until: float
+    connection: socket.socket, ranks: int, deadline: float
 ) -> tuple[list[Address], list[str], RankCredentials]:
     """Return the addresses and host names of all ranks and the credentials of this one, as rank 0 answers.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the answer, OSError if
     it is late or invalid.
     """
-    message = _read(connection, _MOST_ANSWER, until)
+    message = _read(connection, _MOST_ANSWER, deadline)
     _check_refused(message)
     try:
         addresses = [(str(ipaddress.ip_address(host)), int(port)) for host, port in message["addresses"]]
@@ -107,12 +107,12 @@ def reached(problem: str) -> dict[str, Any]:
     return {"reached": problem[:_LONGEST_PROBLEM]}
 
 
-def read_reached(connection: socket.socket, until: float) -> str:
+def read_reached(connection: socket.socket, deadline: float) -> str:
     """Return the problem in the message of a rank.
 
     Raises OSError if the message is late or invalid.
     """
-    problem = _read(connection, _MOST_INTRODUCTION, until).get("reached")
+    problem = _read(connection, _MOST_INTRODUCTION, deadline).get("reached")
     if not isinstance(problem, str) or not problem.isprintable() or len(problem) > _LONGEST_PROBLEM:
         raise ConnectionError("it sent an invalid message")
     return problem
@@ -123,13 +123,13 @@ def go() -> dict[str, Any]:
     return {"go": True}
 
 
-def read_go(connection: socket.socket, until: float) -> None:
+def read_go(connection: socket.socket, deadline: float) -> None:
     """Wait until all ranks are connected.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the message, OSError if
     it is late or invalid.
     """
-    message = _read(connection, _MOST_INTRODUCTION, until)
+    message = _read(connection, _MOST_INTRODUCTION, deadline)
     _check_refused(message)
     if message != go():
         raise _other_version()
@@ -166,14 +166,14 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
-def _read(connection: socket.socket, most: int, until: float) -> dict[str, Any]:
+def _read(connection: socket.socket, most: int, deadline: float) -> dict[str, Any]:
     """Read a message of at most `most` bytes.
 
     Raises OSError if it is invalid or late.
     """
-    (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, until))
+    (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, deadline))
     try:
-        if length <= most and isinstance(found := json.loads(read_exactly(connection, length, until)), dict):
+        if length <= most and isinstance(found := json.loads(read_exactly(connection, length, deadline)), dict):
             return found
     except (ValueError, RecursionError):
         pass

@@ -20,7 +20,7 @@ def check_all_have(have: Sequence[bool]) -> None:
 
 
 def fall_back_together(generations: StateGenerations, gather: Callable[[Any], list[Any]]) -> bool:
-    """Drop generations until all ranks have the same newest one; returns False if none exists before any training.
+    """Drop newer generations until the newest is the same on all ranks; returns False if training has saved none.
 
     gather: function that returns the JSON values of all ranks, in rank order.
     Raises WorkFailed on all ranks if they have no generation in common.

@@ -76,7 +76,7 @@ def connect_neighbours(
     listening: socket.socket,
     addresses: Sequence[Address],
     failure: FirstRingFailure,
-    until: float,
+    deadline: float,
     agree: Callable[[str], None],
 ) -> NeighbourConnections:
     """Connect to both neighbours.
@@ -86,7 +86,7 @@ def connect_neighbours(
 
     listening: socket, closed at the end.
     addresses: addresses of all ranks.
-    until: deadline, on the clock of `time.monotonic`.
+    deadline: when connecting must have succeeded, on the clock of `time.monotonic`.
     agree: see `tcp.join`.
     """
     made: dict[int, socket.socket] = {}
@@ -95,14 +95,14 @@ def connect_neighbours(
             problem = ""
             try:
                 for purpose in PURPOSES:
-                    made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
+                    made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, deadline))
             except OSError as error:
                 host, port = addresses[manners.next]
                 problem = f"cannot reach {failure.name(manners.next)} at {host} port {port}: {_why(error)}"
             agree(problem)
             if problem:
                 raise NeighbourUnreachable(manners.rank, problem)
-            if not door.wait(lambda inside: len(inside) == len(PURPOSES), max(until, time.monotonic()) + _LONGER):
+            if not door.wait(lambda inside: len(inside) == len(PURPOSES), max(deadline, time.monotonic()) + _LONGER):
                 port = listening.getsockname()[1]
                 what = f"did not connect to port {port} of rank {manners.rank} in time{door.refusal}"
                 raise NeighbourUnreachable(manners.previous, what)
@@ -117,18 +117,18 @@ def connect_neighbours(
     return links
 
 
-def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
+def _find(address: Address, manners: Authentication, purpose: int, deadline: float) -> socket.socket:
     """Connect to the next rank, which is listening; retry for a while.
 
     Raises OSError.
     """
-    until_connected = min(until, time.monotonic() + _CONNECT)
+    until_connected = min(deadline, time.monotonic() + _CONNECT)
     while True:
         now = time.monotonic()
         try:
             connection = socket.create_connection(address, max(min(until_connected - now, MANNERS), _RETRY))
-            until_connected = until
-            return manners.introduce(connection, purpose, min(until, time.monotonic() + MANNERS))
+            until_connected = deadline
+            return manners.introduce(connection, purpose, min(deadline, time.monotonic() + MANNERS))
         except OSError:
             if time.monotonic() + _RETRY > until_connected:
                 raise
@@ -155,8 +155,10 @@ class Authentication:
             self._server.sni_callback = self._check_wanted
 
     def _check_wanted(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
-        """Refuse a peer that asks for another name, before it sees an unknown certificate. Thus a rank that tries to
-        join the rendezvous of the next start learns that it only has to wait.
+        """Refuse a peer that asks for the name of another rank.
+
+        A rank that tries to join the next rendezvous at this address thus gets an error that means "wait", not an
+        unknown certificate.
         """
         return None if name == rank_name(self.rank) else ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
@@ -169,7 +171,7 @@ class Authentication:
 
     def greet(self, connection: socket.socket) -> tuple[int, bytes]:
         """Verify an accepted connection; returns its purpose and the welcome message to reply with."""
-        until = time.monotonic() + MANNERS
+        deadline = time.monotonic() + MANNERS
         if isinstance(connection, ssl.SSLSocket):
             connection.settimeout(MANNERS)
             connection.do_handshake()
@@ -177,8 +179,8 @@ class Authentication:
                 raise PermissionError(f"it is {certified_name(connection)}, not {rank_name(self.previous)}")
         nonce = os.urandom(_NONCE)
         connection.sendall(nonce)
-        hello = read_exactly(connection, _HELLO.size, until)
-        proof = read_exactly(connection, _PROOF, until)
+        hello = read_exactly(connection, _HELLO.size, deadline)
+        proof = read_exactly(connection, _PROOF, deadline)
         if not hmac.compare_digest(proof, self._proof(b"hello", nonce, hello)):
             raise PermissionError("it does not have the token of this run")
         version, rank, ranks, purpose, _ = _HELLO.unpack(hello)
@@ -186,15 +188,17 @@ class Authentication:
             raise PermissionError(f"it is rank {rank} of {ranks}, not {self.previous} of {self.ranks}")
         return purpose, self._proof(b"welcome", nonce, hello)
 
-    def introduce(self, connection: socket.socket, purpose: int, until: float) -> socket.socket:
+    def introduce(self, connection: socket.socket, purpose: int, deadline: float) -> socket.socket:
         """Authenticate to the next rank; returns the connection to use from now on. Closes it on failure."""
         try:
             if self._client is not None:
                 connection = self._client.wrap_socket(connection, server_hostname=rank_name(self.next))
-            nonce = read_exactly(connection, _NONCE, until)
+            nonce = read_exactly(connection, _NONCE, deadline)
             hello = _HELLO.pack(_VERSION, self.rank, self.ranks, purpose, os.urandom(_NONCE))
             connection.sendall(hello + self._proof(b"hello", nonce, hello))
-            if not hmac.compare_digest(read_exactly(connection, _PROOF, until), self._proof(b"welcome", nonce, hello)):
+            if not hmac.compare_digest(
+                read_exactly(connection, _PROOF, deadline), self._proof(b"welcome", nonce, hello)
+            ):
                 raise PermissionError("the process there does not have the token of this run")
         except BaseException:
             connection.close()
@@ -261,10 +265,10 @@ class ConnectionAcceptor:
         self._thread.start()
         return self
 
-    def wait(self, complete: Callable[[Mapping[int, socket.socket]], bool], until: float) -> bool:
+    def wait(self, complete: Callable[[Mapping[int, socket.socket]], bool], deadline: float) -> bool:
         """Wait until `complete` returns True for the accepted connections, by number; returns False after a timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: complete(self.inside), until - time.monotonic())
+            return self._changed.wait_for(lambda: complete(self.inside), deadline - time.monotonic())
 
     def accepted(self) -> dict[int, socket.socket]:
         """Return the accepted connections by number."""
@@ -348,15 +352,15 @@ def hang_up(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def read_exactly(connection: socket.socket, size: int, until: float) -> bytes:
+def read_exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
     """Read exactly `size` bytes before a deadline."""
     data = bytearray(size)
     filled = 0
     while filled < size:
-        connection.settimeout(max(until - time.monotonic(), 1e-3))
+        connection.settimeout(max(deadline - time.monotonic(), 1e-3))
         got = connection.recv_into(memoryview(data)[filled:])
         filled += got
-        if got == 0 or time.monotonic() > until:
+        if got == 0 or time.monotonic() > deadline:
             raise ConnectionError("it closed the connection" if got == 0 else "it took too long")
     return bytes(data)
 

@@ -47,19 +47,19 @@ def from_rank_0(ring: Ring | None, make: Callable[[], Any]) -> Any:
     return told["value"]
 
 
-def collect_messages(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
+def collect_messages(ring: Ring, own_messages: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
     """Yield the messages of all ranks on rank 0, rank by rank in the given order; yields nothing on other ranks.
 
     All ranks must call this function and iterate to the end.
 
-    mine: messages of this rank.
+    own_messages: messages of this rank.
     """
     for rank in order:
         if ring.rank == rank:
             if rank == 0:
-                yield from mine
+                yield from own_messages
                 continue
-            for message in mine:
+            for message in own_messages:
                 _send(ring, message)
             ring.send(_DONE, memoryview(b""))
         elif rank != 0 and (ring.rank == 0 or ring.rank > rank):

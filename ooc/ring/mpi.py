@@ -128,8 +128,8 @@ class MpiRing(Collectives):
 
     def close(self) -> None:
         """Implement `ring.Ring.close`."""
-        until = time.monotonic() + _GRACE
-        while self._unsent() and not self._failure.known and time.monotonic() < until:
+        deadline = time.monotonic() + _GRACE
+        while self._unsent() and not self._failure.known and time.monotonic() < deadline:
             time.sleep(_SOON)
         self._watch.close()
         self._failure.record(self.rank, LEFT)
@@ -203,8 +203,8 @@ class HeartbeatThread:
 
     def settle(self) -> None:
         """Wait briefly until all messages are sent."""
-        until = time.monotonic() + _GRACE
-        while not self._all_sent() and time.monotonic() < until:
+        deadline = time.monotonic() + _GRACE
+        while not self._all_sent() and time.monotonic() < deadline:
             time.sleep(_LATER)
 
     def close(self) -> None:
@@ -263,8 +263,8 @@ class HeartbeatThread:
 
     def _end(self) -> None:
         """Wait briefly for all ranks to exit after a failure, then abort them."""
-        exiting, until = self._communicator.Ibarrier(), time.monotonic() + _END
-        while not exiting.Test() and time.monotonic() < until:
+        exiting, deadline = self._communicator.Ibarrier(), time.monotonic() + _END
+        while not exiting.Test() and time.monotonic() < deadline:
             time.sleep(_LATER)
         sys.stdout.flush()
         sys.stderr.flush()

@@ -77,15 +77,15 @@ class RankCollectives:
         with self._watch.rather("network"):
             return [unpack_arrays(each) for each in MessageRelay(self.ring).exchange(pack_arrays(arrays))]
 
-    def collect(self, mine: Iterator[Arrays], first: int) -> Iterator[Arrays]:
+    def collect(self, own_arrays: Iterator[Arrays], first: int) -> Iterator[Arrays]:
         """Yield the arrays of all ranks on rank 0, starting with rank `first`; yields nothing on other ranks.
 
         All ranks must iterate to the end.
         """
         if self.is_alone:
-            return mine
+            return own_arrays
         order = [(first + turn) % self.ring.ranks for turn in range(self.ring.ranks)]
-        return map(unpack_arrays, collect_messages(self.ring, map(pack_arrays, mine), order))
+        return map(unpack_arrays, collect_messages(self.ring, map(pack_arrays, own_arrays), order))
 
     def fail(self, error: BaseException) -> None:
         """Inform the other ranks of a failure, so that they do not wait for messages that will never arrive."""

@@ -91,13 +91,13 @@ class PartReplication:
 
     def schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
         """Return the parts of a unit that this rank updates, in scheduling order, as one stage."""
-        first, mine = self._part_bounds(phase.order).units[unit], self._mine(phase.order)
-        return [[part for part in self._schedule(phase, unit)[0] if first + part in mine]]
+        first, own = self._part_bounds(phase.order).units[unit], self._mine(phase.order)
+        return [[part for part in self._schedule(phase, unit)[0] if first + part in own]]
 
     def exchange(
         self, phase: Phase, answers: Sequence[Any], arrays: Arrays, deltas: Sequence[Arrays], *, changes: bool = True
     ) -> list[Any]:
-        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts, in part order.
+        """Exchange the changed rows and add up the deltas of all ranks; returns the answers of all parts in order.
 
         answers: return values of this rank's parts, in the order of units and parts.
         changes: whether the phase changes arrays.
@@ -117,8 +117,8 @@ class PartReplication:
 
     def _check_alike(self, phase: Phase, names: Sequence[str], arrays: Arrays) -> None:
         """Raise WorkFailed on all ranks if arrays that the phase must not change differ among ranks."""
-        mine = {name: xxh3_64_hexdigest(np.ascontiguousarray(arrays[name]).data) for name in names}
-        first, *others = self._ranks.gather(mine)
+        own = {name: xxh3_64_hexdigest(np.ascontiguousarray(arrays[name]).data) for name in names}
+        first, *others = self._ranks.gather(own)
         for rank, theirs in enumerate(others, 1):
             if different := [name for name in names if theirs[name] != first[name]]:
                 raise WorkFailed(
@@ -134,8 +134,8 @@ class PartReplication:
         places = [
             slice(rows[parts.start], rows[parts.stop]) for parts in map(partial(self._share, order), range(ring.ranks))
         ]
-        mine = np.ascontiguousarray(array[places[ring.rank]])
-        for rank, (theirs,) in enumerate(self._ranks.exchange([mine.reshape(-1).view(np.uint8)])):
+        own = np.ascontiguousarray(array[places[ring.rank]])
+        for rank, (theirs,) in enumerate(self._ranks.exchange([own.reshape(-1).view(np.uint8)])):
             if rank != ring.rank:
                 array[places[rank]] = theirs.view(array.dtype).reshape(array[places[rank]].shape)
 
@@ -166,7 +166,7 @@ class PartReplication:
 
 
 def part_bounds(dataset: StoredDataset, order: str) -> PartBounds:
-    """Number the parts of all units of a phase consecutively."""
+    """Return the boundaries of the parts of a phase, numbered consecutively over all units."""
     if order == "grid":  # one unit, whose parts are the blocks
         return PartBounds(np.zeros(1, np.int64), dataset.block_bounds)
     starts = dataset.block_bounds if order == "block" else dataset.slice_bounds

@@ -66,8 +66,8 @@ class StaleAllreduce:
         self._pending.append((added, self._sum(added)))
         off = 0.0
         if len(self._pending) > self._staleness:
-            mine, total = self._pending.popleft()
-            others = total.result() - mine
+            own, total = self._pending.popleft()
+            others = total.result() - own
             off = float(np.abs(others).sum())
             self._add(others)
         self._known = self._flat()
@@ -76,8 +76,8 @@ class StaleAllreduce:
     def settle(self) -> None:
         """Wait for all pending sums, and add them to the arrays."""
         while self._pending:
-            mine, total = self._pending.popleft()
-            self._add(total.result() - mine)
+            own, total = self._pending.popleft()
+            self._add(total.result() - own)
         self._known = self._flat()
 
     def _add(self, changes: np.ndarray) -> None:
@@ -89,8 +89,8 @@ class StaleAllreduce:
     def exact(self) -> dict[str, np.ndarray]:
         """Return copies of the arrays that include all changes of all ranks. The arrays themselves are not changed."""
         whole, found, at = self._flat(), {}, 0
-        for mine, total in self._pending:
-            whole += total.result() - mine
+        for own, total in self._pending:
+            whole += total.result() - own
         for name, array in self._arrays.items():
             found[name] = whole[at : at + array.size].reshape(array.shape)
             at += array.size

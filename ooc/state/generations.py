@@ -68,7 +68,7 @@ class TrainingCursor:
             self.elapsed_s += more
 
     def within(self, purpose: str, seconds: float) -> None:
-        """Add seconds spent on a purpose that are already counted for another purpose."""
+        """Count seconds for a purpose that is part of another one, such as page_cache."""
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
 
 

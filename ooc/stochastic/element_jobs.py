@@ -241,7 +241,7 @@ class ElementJobs:
         return self._program.strategy == "accumulate"
 
     def _late_times(self, degree: int) -> int:
-        """Return the additional weight of a delayed addition in a combination."""
+        """Return how many more times a delayed addition counts when `degree` workers are combined."""
         return 0 if self._accumulates else degree - 1
 
     def _test(self, task: ComputeHeldOutLosses, arrays: Arrays, passes: int) -> None:
@@ -277,9 +277,9 @@ class ElementJobs:
         return found
 
     def _shared(self, arrays: Arrays, slot: int, queue: Queue, *, in_place: bool = False) -> Any:
-        """Return `shared` of the worker in a slot, which starts from v.
+        """Return the variables that user functions see as `shared`: the copy of the worker in a slot.
 
-        in_place: whether it is the only worker, and changes v itself.
+        in_place: whether the worker is the only one, and changes the variables themselves.
         """
         declared = list(enumerate(self._program.declared.items()))
         if self._sole:

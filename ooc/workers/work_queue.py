@@ -60,9 +60,9 @@ class WorkQueue:
         """Claim and yield parts of a unit in order, until the worker's queue is empty."""
         queues = len(self._counts)
         counts = self._counts[worker % queues]
-        mine = parts[worker % queues :: queues]
-        while not self._refused[0] and (place := self._next(counts, unit)) < len(mine):
-            yield mine[place]
+        queue_parts = parts[worker % queues :: queues]
+        while not self._refused[0] and (place := self._next(counts, unit)) < len(queue_parts):
+            yield queue_parts[place]
 
     def finish(self, stage: int, part: int) -> None:
         """Mark a part as done. Processes that see the mark also see the part's writes, because of the lock."""

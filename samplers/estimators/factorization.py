@@ -324,8 +324,8 @@ class MatrixFactorization(RunEstimator):
         """Return the biases and factors of rows: float64 (n, 1 + R)."""
         solved = np.empty((known.offsets.size - 1, 1 + self.model_.rank))
         for row in range(len(solved)):
-            mine = slice(known.offsets[row], known.offsets[row + 1])
-            solved[row] = fold_in(self.model_, known.columns[mine], known.values[mine])
+            span = slice(known.offsets[row], known.offsets[row + 1])
+            solved[row] = fold_in(self.model_, known.columns[span], known.values[span])
         return solved
 
 

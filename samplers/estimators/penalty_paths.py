@@ -50,8 +50,8 @@ def dense_path(penalties: np.ndarray, found: list[ClassModels], columns: int) ->
     """
     coefs = np.zeros((len(found[0]), columns, len(found)))
     for place, models in enumerate(found):
-        for mine, model in zip(coefs, models, strict=True):
-            mine[model.columns, place] = model.values
+        for coefficients_of_model, model in zip(coefs, models, strict=True):
+            coefficients_of_model[model.columns, place] = model.values
     intercepts = np.array([[model.intercept for model in models] for models in found]).T
     gaps = np.array([models[0].gap for models in found])
     if len(coefs) == 1:

@@ -18,11 +18,11 @@ from samplers.gathered_names import gather_names, names_of_block
 
 
 class GatheredRows(StaticProgram):
-    """Mixin before a factorization's program whose model has the rows of all machines, in the order of the whole
-    dataset.
+    """Mixin for factorizations on several machines: rank 0 collects the rows of all machines, and writes the model with
+    the rows in the order of the whole dataset. It is listed first among the bases of the program.
 
-    The program provides `width`, the numbers per row; `mine(job)`, the rows of a part of a block; and `write`, as in
-    `MatrixFactorization`.
+    The program provides `width`, the numbers per row; `mine(job)`, the rows of a part of a block; and `write`,
+    as in `MatrixFactorization`.
     """
 
     trains_on_shards = True

@@ -164,8 +164,8 @@ class StochasticGradient(GradientDescent):
         return [turn for turn in turns for _ in range(self.strata)]
 
     def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
-        """Return the cells of the previous turn for which a cell waits: its own block, and the next block, which had
-        its stratum; in the first turn of a round, all cells of the previous round.
+        """Return the cells that must be complete before a cell starts: in the previous turn, the cell of its block and
+        the cell that had its stratum; in the first turn of a round, all cells of the previous round.
 
         In a round with fewer blocks than strata, the last block's stratum has been idle since the first block had it.
         """
@@ -182,11 +182,11 @@ class StochasticGradient(GradientDescent):
     def update_factors(self, job: Job) -> Any:
         block, turn = job.part, job.stage % self.strata
         stratum = self._stratum(block, turn)
-        mine = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
+        block_rows = slice(*self.dataset.index.block_bounds[block : block + 2].tolist())
         bounds = self._strata_bounds[stratum : stratum + 2].tolist()
         rewound, first = turn == 0 or stratum == 0, job.stream[0] == 0
         self._pass_on(block, turn, job.shared["rows"])
-        return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
+        return self._sweep(self._block(block), block_rows, bounds, job.shared, rewound=rewound, first_pass=first)
 
     def _pass_on(self, block: int, turn: int, rows: np.ndarray) -> None:
         """Read ahead the block that follows one round later, and its factors.
@@ -227,16 +227,25 @@ class StochasticGradient(GradientDescent):
         return self._blocks[number]
 
     def _sweep(
-        self, block: MatrixRowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
+        self,
+        block: MatrixRowBlock,
+        block_rows: slice,
+        bounds: list[int],
+        shared: Arrays,
+        *,
+        rewound: bool,
+        first_pass: bool,
     ) -> float:
-        """Take an SGD step for each rating in a cell: rows `mine`, and columns whose frequency rank is in `bounds`."""
-        ratings = sgd.RatingRows(block.offsets[1:], block.columns, block.values, shared["following"][mine])
+        """Take an SGD step for each rating in a cell: `block_rows`, and columns whose frequency rank is in `bounds`."""
+        ratings = sgd.RatingRows(block.offsets[1:], block.columns, block.values, shared["following"][block_rows])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
         steps = self.steps(1, first_pass=first_pass)
-        squares = shared["row_squares"][mine], shared["column_squares"]
+        squares = shared["row_squares"][block_rows], shared["column_squares"]
         last = np.uint32(bounds[1])
-        return sgd.sweep_cell(ratings, last, shared["rows"][mine], shared["columns"], *squares, steps, self.open_rows)
+        return sgd.sweep_cell(
+            ratings, last, shared["rows"][block_rows], shared["columns"], *squares, steps, self.open_rows
+        )
 
 
 def rounds(blocks: int, most: int) -> list[int]:
@@ -294,9 +303,9 @@ class DataParallelGradient(StochasticGradient):
         before = [job.shared[name] for name in ("columns", "column_squares")]
         replica = [array.copy() for array in before]
         shared = {**job.shared, "columns": replica[0], "column_squares": replica[1]}
-        mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
+        block_rows = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
         bounds, first = [0, self.dataset.columns], job.stream[0] == 0
-        loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, first_pass=first)
+        loss = self._sweep(self._block(job.part), block_rows, bounds, shared, rewound=True, first_pass=first)
         with silence_overflow():
             return loss, *(after - array for after, array in zip(replica, before, strict=True))
 

@@ -152,7 +152,7 @@ class FactorizationProgram(StaticProgram):
         return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
 
     def tiny_passage(self, phase: Phase) -> PartInTransit | None:
-        """Return a slice in transit with one column, for `warm_up`, in phases with rotating slices."""
+        """Return a one-column slice, as rotating slices are passed on, to compile the phase in `warm_up`; else None."""
         return None
 
     def update(self, job: Job) -> Any:
@@ -169,11 +169,14 @@ class FactorizationProgram(StaticProgram):
 
     def start_factors(self, job: Job) -> None:
         """Draw small random factors; factors that start at 0 would never change."""
-        mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, MatrixRowBlock) else "columns")
+        own_factors, side = (
+            self.mine(job),
+            SIDES.index("rows" if isinstance(job.data, MatrixRowBlock) else "columns"),
+        )
         key, spread = stream_key(self.seed, side), self.spreads[side] * math.sqrt(self.scale / self.rank)
-        draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
+        draw_factors(own_factors[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
         if self.biases:
-            mine[:, self.fixed(job)] = 1.0
+            own_factors[:, self.fixed(job)] = 1.0
 
     def entries(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the entries of a part, see `Job.entries`, in the unit of training."""
@@ -317,7 +320,7 @@ class FactorizationProgram(StaticProgram):
             raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
-        """Return how to solve for new rows, as JSON types.
+        """Return the parameters that solve for the factors of new rows, as JSON types.
 
         alpha: 0 for ratings, else the alpha of the confidences.
         """

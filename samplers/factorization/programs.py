@@ -62,10 +62,10 @@ class CoordinateDescent(FactorizationProgram):
         offsets, others, values = self.entries(job)
         longest = int(np.diff(offsets).max(initial=0))
         work = ccd.DescentScratch(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
-        mine, theirs = self.mine(job), self.others(job)
+        own_factors, theirs = self.mine(job), self.others(job)
         places = self.used, self.fixed(job)
         return ccd.sweep_rows(
-            offsets, others, values, np.float32(self.mean), mine, theirs, *places, self.penalty, self.least, work
+            offsets, others, values, np.float32(self.mean), own_factors, theirs, *places, self.penalty, self.least, work
         )
 
 

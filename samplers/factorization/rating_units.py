@@ -56,9 +56,9 @@ def entries_in_unit(
     """Return the entries of some rows or columns, see `Job.entries`, with values in a unit; copies only the values."""
     if unit == 1:
         return offsets, others, values
-    mine, moved = slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0]
+    span, moved = slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0]
     moved.setflags(write=False)
-    return moved, others[mine], in_unit(values[mine], unit)
+    return moved, others[span], in_unit(values[span], unit)
 
 
 def rows_in_unit(block: MatrixRowBlock, unit: float) -> Iterator[MatrixRowBlock]:

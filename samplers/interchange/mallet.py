@@ -41,8 +41,8 @@ def write_mallet(model: TopicModel, directory: Path, tokens: TokenTopics | None)
         return
     words = checked_words(model.vocabulary())
     with (directory / "corpus.txt").open("w", encoding="utf-8") as corpus:
-        for name, (mine, _) in zip(names, _documents(tokens), strict=True):
-            corpus.write(f"{name}\t-\t{' '.join(words[word] for word in mine)}\n")
+        for name, (document_words, _) in zip(names, _documents(tokens), strict=True):
+            corpus.write(f"{name}\t-\t{' '.join(words[word] for word in document_words)}\n")
     with gzip.GzipFile(directory / "state.gz", "wb", compresslevel=5, mtime=0) as file:
         _write_state(file, tokens, names, words)
 
@@ -73,8 +73,8 @@ def _names(model: TopicModel) -> list[str]:
 def _doc_topics(model: TopicModel, names: list[str]) -> Iterator[str]:
     offsets, topics, counts = model.documents
     for document, name in enumerate(names):
-        shares, mine = np.array(model.alpha), slice(offsets[document], offsets[document + 1])
-        shares[topics[mine]] += counts[mine]
+        shares, document_words = np.array(model.alpha), slice(offsets[document], offsets[document + 1])
+        shares[topics[document_words]] += counts[document_words]
         yield "\t".join([str(document), name, *map("{:.6g}".format, shares / shares.sum())]) + "\n"
 
 
@@ -88,10 +88,10 @@ def _write_state(file: gzip.GzipFile, tokens: TokenTopics, names: list[str], wor
     alpha = "".join(f"{value!r} " for value in tokens.alpha.tolist())
     file.write(f"{_HEADER}\n#alpha : {alpha}\n#beta : {tokens.beta!r}\n".encode())
     numbers: dict[int, int] = {}
-    for document, (name, (mine, topics)) in enumerate(zip(names, _documents(tokens), strict=True)):
+    for document, (name, (document_words, topics)) in enumerate(zip(names, _documents(tokens), strict=True)):
         lines = (
             f"{document} {name} {place} {numbers.setdefault(word, len(numbers))} {words[word]} {topic}\n"
-            for place, (word, topic) in enumerate(zip(mine, topics, strict=True))
+            for place, (word, topic) in enumerate(zip(document_words, topics, strict=True))
         )
         file.write("".join(lines).encode())
 

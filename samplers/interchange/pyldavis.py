@@ -40,8 +40,8 @@ def write_pyldavis(model: TopicModel, path: Path) -> None:
 
 def _mixtures(model: TopicModel, documents: np.ndarray) -> Iterator[np.ndarray]:
     for document in documents.tolist():
-        shares, mine = np.array(model.alpha), slice(*model.documents.offsets[document : document + 2])
-        shares[model.documents.topics[mine]] += model.documents.counts[mine]
+        shares, span = np.array(model.alpha), slice(*model.documents.offsets[document : document + 2])
+        shares[model.documents.topics[span]] += model.documents.counts[span]
         yield shares / shares.sum()
 
 

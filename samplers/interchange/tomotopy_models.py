@@ -121,11 +121,11 @@ def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
     """Return the bytes of a saved model with the topics of its tokens, and their counts, replaced."""
     before = _topic_words(found, found.k)
     after, saved, at = np.zeros_like(before), bytearray(found.saves(full=True)), 0
-    for document, mine in zip(found.docs, topics, strict=True):
-        at = saved.find(_MARK + len(mine).to_bytes(4, "little"), at) + len(_MARK) + 4
-        saved[at : at + mine.nbytes] = mine.tobytes()
-        at += mine.nbytes
-        np.add.at(after, (np.sort(document.words), mine), 1)
+    for document, document_topics in zip(found.docs, topics, strict=True):
+        at = saved.find(_MARK + len(document_topics).to_bytes(4, "little"), at) + len(_MARK) + 4
+        saved[at : at + document_topics.nbytes] = document_topics.tobytes()
+        at += document_topics.nbytes
+        np.add.at(after, (np.sort(document.words), document_topics), 1)
     return bytes(saved).replace(_counts_in_file(before), _counts_in_file(after))
 
 

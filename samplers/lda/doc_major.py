@@ -210,43 +210,43 @@ class DocumentMajorLda(ModelInitializedSampler):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def find_words(self, job: Job, block: TokenBlock, mine: slice) -> None:
+    def find_words(self, job: Job, block: TokenBlock, span: slice) -> None:
         """Set the word at each position of some of a block's words."""
-        offsets = block.word_offsets[mine.start : mine.stop + 1]
-        find_words(block.words[mine], offsets, job.shared["position_words"])
+        offsets = block.word_offsets[span.start : span.stop + 1]
+        find_words(block.words[span], offsets, job.shared["position_words"])
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
         """Update what a sampler derives from the rows of a block's words, before the block's first token is sampled
         (a hook)."""
 
     def _lay_out(self, job: Job, block: TokenBlock, bounds: np.ndarray) -> None:
-        mine = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
-        topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
+        span = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
+        topics, words = job.shared["token_topics"][span], job.shared["token_words"][span]
         base, counted = int(job.bases[job.unit]), job.shared["counted_topics"]
-        order_tokens(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
+        order_tokens(job.state, base, block.positions[span], job.shared["position_words"], topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         """Execute one step of sampling a cell with frozen rows, for one part of its documents or words."""
         if step == "sample":
             marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
             return self._sample(job, block, np.searchsorted(block.offsets, marks), slice_, key)
-        mine = self.words_of_part(job, block, slice_)
-        offsets = block.word_offsets[mine.start : mine.stop + 1]
+        span = self.words_of_part(job, block, slice_)
+        offsets = block.word_offsets[span.start : span.stop + 1]
         base, counted = job.bases[job.unit], job.shared["counted_topics"]
-        aggregate_words(job.state, base, counted, block.words[mine], offsets, self.rows(job.shared))
+        aggregate_words(job.state, base, counted, block.words[span], offsets, self.rows(job.shared))
         if self.whole_blocks and job.unit + 1 < self.dataset.block_count:
-            self._open_next(job, block.words, mine)
+            self._open_next(job, block.words, span)
         return 0
 
-    def _open_words(self, job: Job, block: TokenBlock, mine: slice) -> None:
-        self.find_words(job, block, mine)
-        self.words_found(job, block.words[mine])
+    def _open_words(self, job: Job, block: TokenBlock, span: slice) -> None:
+        self.find_words(job, block, span)
+        self.words_found(job, block.words[span])
 
-    def _open_next(self, job: Job, words: np.ndarray, mine: slice) -> None:
+    def _open_next(self, job: Job, words: np.ndarray, span: slice) -> None:
         """Open the next block for the words whose rows this job updated, and for the words between them."""
         following = self._block(job.unit + 1)
         ends = np.append(words, self.dataset.vocabulary_size)
-        first, last = np.searchsorted(following.words, [ends[mine.start] if job.part else 0, ends[mine.stop]])
+        first, last = np.searchsorted(following.words, [ends[span.start] if job.part else 0, ends[span.stop]])
         self._open_words(job, following, slice(first, last))
 
     def words_of_part(self, job: Job, block: TokenBlock, slice_: int) -> slice:

@@ -44,8 +44,10 @@ class LdaObserver:
             keep_state(engine, self._run.path, line["iteration"], self._settings["average"], self._every)
         if self._settings["held_out"]:
             with present_model(engine, self._run.path) as model:
-                mine = held_out_likelihood(model, self._held_out, self._workers) if model and self._held_out else {}
-            found |= engine.gather(mine)[0]
+                likelihood = (
+                    held_out_likelihood(model, self._held_out, self._workers) if model and self._held_out else {}
+                )
+            found |= engine.gather(likelihood)[0]
         if self._settings["stop_when_converged"]:
             values = evaluations([*self._run.metrics(), line | found], self._every, self._run.config["extended_at"])
             found |= {"converged": True} if has_converged(values, self._settings["average"]) else {}

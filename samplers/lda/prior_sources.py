@@ -258,13 +258,13 @@ def _seeded(path: Path, seeds: dict[str, list[str]], weight: float, dataset: Dat
     tokens[dataset.index.word_ids] = dataset.whole.frequencies
     found: dict[tuple[int, int], float] = {}
     for topic, (name, words) in enumerate(seeds.items()):
-        mine = [known[word] for word in words if word in known]
-        if not mine:
+        known_words = [known[word] for word in words if word in known]
+        if not known_words:
             raise RequestError(
                 f"{path}: no seed word of the topic {name!r} is in the vocabulary",
                 "Spell words as in vocabulary.txt, or remove the topic.",
             )
-        found |= {(word, topic): weight * max(int(tokens[word]), 1) for word in mine}
+        found |= {(word, topic): weight * max(int(tokens[word]), 1) for word in known_words}
     return found
 
 

@@ -131,8 +131,7 @@ class LdaProgram(StaticProgram):
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
 
     def largest_group(self) -> int:
-        """Return the number of tokens in the largest gathered group: the longest document, or a word that fits in a
-        part."""
+        """Return the most tokens that are sampled together: those of a document, or of a word in a part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 

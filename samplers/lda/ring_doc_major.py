@@ -102,16 +102,16 @@ class RingDocumentMajorLda(RingLda, DocumentMajorLda):
             return super().update_documents(job, block, key)
         words = np.empty(block.positions.size, np.uint32)
         find_words(block.words, block.word_offsets, words)
-        mine = self._of_block(job.shared, job.unit)
-        counted = np.empty(words.size, mine["token_topics"].dtype)
-        topics, base = mine["token_topics"], int(job.bases[job.unit])
-        order_tokens(job.state, base, block.positions, words, topics, mine["token_words"], counted)
+        span = self._of_block(job.shared, job.unit)
+        counted = np.empty(words.size, span["token_topics"].dtype)
+        topics, base = span["token_topics"], int(job.bases[job.unit])
+        order_tokens(job.state, base, block.positions, words, topics, span["token_words"], counted)
         return 0
 
     def _of_block(self, shared: Arrays, block: int) -> dict[str, np.ndarray]:
         """Return the topics and words of a block's tokens, as they were laid out."""
-        mine = slice(self._begins[block], self._begins[block + 1])
-        return {name: shared[name][mine] for name in ("token_topics", "token_words")}
+        span = slice(self._begins[block], self._begins[block + 1])
+        return {name: shared[name][span] for name in ("token_topics", "token_words")}
 
     def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         """Run one stage of a slice: unpack its rows, do one step on one of its cells, or pack the rows."""
@@ -134,11 +134,11 @@ class RingDocumentMajorLda(RingLda, DocumentMajorLda):
 
     def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         if step == "sample":
-            mine = job.share(block.positions.size)
-            return self._sample(job, block, np.searchsorted(block.offsets, [mine.start, mine.stop]), slice_, key)
+            span = job.share(block.positions.size)
+            return self._sample(job, block, np.searchsorted(block.offsets, [span.start, span.stop]), slice_, key)
         if step != _OPEN:
             return super().do_step(step, job, block, slice_, key)
         first, last = self._cell_positions(job.unit, slice_)
-        mine, base = job.share(last - first), int(job.bases[job.unit]) + first
-        job.shared["counted_topics"][first:last][mine] = job.state[base : base + last - first, 0][mine]
+        span, base = job.share(last - first), int(job.bases[job.unit]) + first
+        job.shared["counted_topics"][first:last][span] = job.state[base : base + last - first, 0][span]
         return 0

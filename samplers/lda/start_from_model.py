@@ -103,9 +103,9 @@ class ModelInitializedSampler(LearnedStartLda):
         if not self._earlier:
             super()._find_rows(job, block)
             return
-        mine = job.share(block.words.size)
-        offsets = block.word_offsets[mine.start : mine.stop + 1]
-        find_words(job.shared["known_rows"][block.words[mine]], offsets, job.shared["position_rows"])
+        span = job.share(block.words.size)
+        offsets = block.word_offsets[span.start : span.stop + 1]
+        find_words(job.shared["known_rows"][block.words[span]], offsets, job.shared["position_rows"])
 
 
 def _open(earlier: Mapping[str, Any]) -> SavedTopicModel:

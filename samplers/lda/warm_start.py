@@ -211,9 +211,9 @@ class LearnedStartLda(LdaProgram):
 
     def _find_rows(self, job: Job, block: TokenBlock) -> None:
         """Set the row of the word at each position, for this job's share of a block's words."""
-        mine = job.share(block.words.size)
-        offsets = block.word_offsets[mine.start : mine.stop + 1]
-        find_words(self._row_of[block.words[mine]], offsets, job.shared["position_rows"])
+        span = job.share(block.words.size)
+        offsets = block.word_offsets[span.start : span.stop + 1]
+        find_words(self._row_of[block.words[span]], offsets, job.shared["position_rows"])
 
     def _learn(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         mixtures = scvb0.DocumentMixtures(
@@ -232,19 +232,19 @@ class LearnedStartLda(LdaProgram):
         marks = block.positions.size * np.array([turn % batches, turn % batches + 1]) // batches
         first, last = np.searchsorted(block.offsets[:-1], marks).tolist()
         if step == 0:
-            mine = job.share(last - first)
+            span = job.share(last - first)
             where = block.offsets, block.positions, job.shared["position_rows"]
             estimate = self._estimate(job)
-            return scvb0.fold_documents(*where, first + mine.start, first + mine.stop, estimate, mixtures)
+            return scvb0.fold_documents(*where, first + span.start, first + span.stop, estimate, mixtures)
         return self._count_words(job, block, first, last, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
         """Set this job's share of the rows to random expected counts; returns topics and the sums of their counts."""
         words = min(job.shared["expected_rows"].size // self._sizes[0], self._row_frequencies.size)
-        mine = job.share(words)
+        span = job.share(words)
         rows = job.shared["expected_rows"][: words * self._sizes[0]].reshape(words, self._sizes[0])
-        rng, random = np.random.default_rng(int(key)), rows[mine]
-        counts = self._row_frequencies[mine].astype(np.float32)
+        rng, random = np.random.default_rng(int(key)), rows[span]
+        counts = self._row_frequencies[span].astype(np.float32)
         for first in range(0, len(random), self._rows_at_once):
             some = random[first : first + self._rows_at_once]
             rng.random(out=some, dtype=np.float32)
@@ -261,9 +261,9 @@ class LearnedStartLda(LdaProgram):
     def _count_words(self, job: Job, block: TokenBlock, first: int, last: int, mixtures: scvb0.DocumentMixtures) -> Any:
         """Add the counts of documents to the rows of this job's words; returns topics and the sums of their counts."""
         share = job.share(block.positions.size)
-        mine = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
-        rows, starts = self._row_of[block.words[mine]], block.word_offsets[mine.start : mine.stop + 1]
-        nexts = job.shared["next_positions"][mine]
+        span = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
+        rows, starts = self._row_of[block.words[span]], block.word_offsets[span.start : span.stop + 1]
+        nexts = job.shared["next_positions"][span]
         if first == 0:
             nexts[:] = starts[:-1]
         estimate, depth = self._estimate(job), self._depths[job.phase]

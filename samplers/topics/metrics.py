@@ -93,8 +93,8 @@ def evaluate_documents(
     workers: int,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Compute all requested metrics, and write a file with those of each document: name, tokens, kept columns, and the
-    columns of DOCUMENT_METRICS.
+    """Compute all requested metrics, and write a row for each document: name, tokens, kept columns, and the columns
+    of DOCUMENT_METRICS.
 
     out: a .npz, .csv, .jsonl or .parquet file.
     """

@@ -106,9 +106,9 @@ def _blocks(
     for stripe in range(layout.stripes):
         state, first = _read_stripe(layout, cells, stripe), layout.block_rows[layout.stripe_bounds[stripe]]
         for number in layout.section_units("block", stripe):
-            block, mine = dataset.block(number), slice(*layout.block_rows[number : number + 2] - first)
+            block, span = dataset.block(number), slice(*layout.block_rows[number : number + 2] - first)
             ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
-            yield block, dataset.index.word_ids[ranks], state[mine][block.positions]
+            yield block, dataset.index.word_ids[ranks], state[span][block.positions]
 
 
 def _read_tokens(dataset: Dataset, layout: CellLayout, cells: CellFile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ class FeatureColumns(Protocol):
         """Return the inner products of the chosen columns with a vector, float64 (n,), in `found` if given."""
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Return the inner products with several vectors, float64 (k, n), in one pass: float64 (k, m)."""
+        """Return the inner products of m columns with k vectors, float64 (k, n), after one pass: float64 (k, m)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         """Return the squared norms of the chosen columns.

@@ -69,7 +69,7 @@ def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) 
     same = np.flatnonzero(numbers == 0)
     gather_sparse(columns, same, same, *copied)
     for j in np.flatnonzero(numbers).tolist():
-        mine, whole = slice(*columns.offsets[j : j + 2]), slice(*copied.offsets[j : j + 2])
+        span, whole = slice(*columns.offsets[j : j + 2]), slice(*copied.offsets[j : j + 2])
         copied.rows[whole], copied.values[whole] = np.arange(rows), numbers[j]
-        copied.values[whole][columns.rows[mine]] += columns.values[mine] if columns.values.size else 1.0
+        copied.values[whole][columns.rows[span]] += columns.values[span] if columns.values.size else 1.0
     return copied

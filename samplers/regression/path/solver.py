@@ -89,9 +89,7 @@ class LambdaPathFit:
         return solutions
 
     def _working_sets(self, lambdas: np.ndarray) -> list[WorkingSet]:
-        """Return the working set for the next lambda and, when several are solved ahead, for more; all but the last are
-        solved.
-        """
+        """Return the working sets of the next lambda and of lambdas solved ahead; the last one is not solved yet."""
         assert self.working_set
         working_sets = [self.working_set]
         for lam in (self._share * lambdas[1 : self._ahead]).tolist():

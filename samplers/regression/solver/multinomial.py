@@ -173,7 +173,7 @@ class MultinomialRegression:
     def _with_free(
         classes: list[RegressionSolution], free: np.ndarray, objective: float, gap: float
     ) -> MultinomialSolution:
-        """Return the solutions with other unpenalized coefficients, float64 (K, k)."""
+        """Return the solutions with new unpenalized coefficients `free`, float64 (K, k)."""
         found = [of._replace(fit=of.fit._replace(free=mine)) for of, mine in zip(classes, free, strict=True)]
         return MultinomialSolution(found, objective, gap)
 
