@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocks.errors import RequestError
+from blocks.errors import RequestError, WorkFailed, in_parameters
 from blocks.kinds import open_any, open_rows
 from blocks.memory import parse_size
 from blocks.stored_dataset import StoredDataset
@@ -32,6 +34,9 @@ from samplers.training_preparation import check_dataset, check_limits, plan_trai
 
 if TYPE_CHECKING:
     from ooc.dynamic.program import DynamicProgram
+
+# What corresponds in Python to command-line options, where it is not a parameter of the same name.
+_IN_PYTHON = {"workers": "workers", "set": "options", "overwrite": "overwrite=True", "resume": "resume()"}
 
 
 def train(
@@ -121,6 +126,8 @@ class ProgramRun(Run):
 
         options: `ring`, `callback`, `memory` and resources, as for `fit`.
         """
+        if iterations < 1:
+            raise RequestError(f"iterations must be at least 1, got {iterations}")
         planned = Run(self.path).config["iterations"]  # another call of `more` may have changed the configuration since
         return self._go_on(planned + iterations, **options)
 
@@ -140,8 +147,9 @@ class ProgramRun(Run):
         memory: int | str | None = None,
         **resources: Any,
     ) -> ProgramRun:
-        options = ResumeOptions(iterations=iterations, program=self.config["program"])
-        resume_run(self.path, options, _resources(memory, resources), ring, callback)
+        with _naming_parameters():
+            options = ResumeOptions(iterations=iterations, program=self.config["program"])
+            resume_run(self.path, options, _resources(memory, resources), ring, callback)
         return ProgramRun(self.path, self.config["program"])
 
     def model(self) -> dict[str, np.ndarray]:
@@ -169,7 +177,23 @@ class ProgramRun(Run):
 
 def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> TrainingResources:
     budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
-    return TrainingResources(memory_bytes=budget, **resources)
+    place = {"scratch": Path(resources["scratch"])} if resources.get("scratch") else {}
+    return TrainingResources(memory_bytes=budget, **(dict(resources) | place))
+
+
+@contextmanager
+def _naming_parameters() -> Iterator[None]:
+    """Replace command-line options in the messages of errors by parameters, except in commands to run."""
+    try:
+        yield
+    except (RequestError, WorkFailed) as error:
+        error.what, error.remedy = _in_python(error.what), _in_python(error.remedy)
+        raise
+
+
+def _in_python(text: str) -> str:
+    texts = re.split(r"(\booc [a-z]+ [^`\n]*)", text)  # every second one is a command
+    return "".join(part if place % 2 else in_parameters(part, _IN_PYTHON) for place, part in enumerate(texts))
 
 
 def fit(
@@ -222,11 +246,15 @@ def fit(
     Interrupted, TimeOver
         After a signal or ``max_time`` seconds; the state is committed.
     """
+    for name, count in {"iterations": iterations, "evaluate_every": evaluate_every}.items():
+        if not isinstance(count, int):
+            raise RequestError(f"{name} must be an int, got {count!r}")
     target = program if isinstance(program, str) else _target(program)
     settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
-    chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
     place = data.opened_at if isinstance(data, StoredDataset) else Path(data)
-    train(place, Path(path), chosen, _resources(memory, resources), ring, callback)
+    with _naming_parameters():
+        chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
+        train(place, Path(path), chosen, _resources(memory, resources), ring, callback)
     return ProgramRun(Path(path), target)
 
 

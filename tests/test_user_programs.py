@@ -356,3 +356,40 @@ def test_an_array_that_all_parts_share_is_not_changed_by_update(
         fit(f"common_{workers}:Total", matrix.path, tmp_path / "run", **resources)
     run = fit(f"returned_{workers}:Total", matrix.path, tmp_path / "returned", **resources)
     np.testing.assert_array_equal(run["total"], [2])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"iterations": 0}, "iterations must be at least 1, got 0"),
+        ({"iterations": 1.5}, "iterations must be an int, got 1.5"),
+        ({"evaluate_every": "2"}, "evaluate_every must be an int, got '2'"),
+        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"max_time": -1}, "max_time must be a number of seconds above 0, got -1"),
+        (
+            {"memory": "1MB", "workers": 2},
+            r"memory 1 MB is too small for 2 workers.*\nIncrease memory, or reduce workers",
+        ),
+    ],
+)
+def test_messages_to_scripts_name_parameters(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any], message: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "named.py").write_text(PROGRAM)
+    with pytest.raises(RequestError, match=f"^{message}"):
+        fit("named:Sums", matrix.path, tmp_path / "run", **parameters)
+    assert not (tmp_path / "run").exists()
+
+
+def test_messages_to_scripts_keep_commands(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "commands_kept.py").write_text(PROGRAM)
+    run = fit("commands_kept:Sums", matrix.path, tmp_path / "run", iterations=1, quiet=True, scratch=str(tmp_path))
+    with pytest.raises(
+        RequestError, match=r"Continue it with resume\(\) or `ooc resume .*`, replace it with overwrite=True"
+    ):
+        fit("commands_kept:Sums", matrix.path, run.path, quiet=True)
+    with pytest.raises(RequestError, match=r"^iterations must be at least 1, got 0"):
+        run.more(0)
