@@ -27,6 +27,7 @@ from ooc.training import Callback
 from ooc.user_programs import is_dynamic
 from ooc.workers.worker import ProgramSpec
 from samplers.column_training import plan_columns, train_columns
+from samplers.estimators.base import integer_parameter
 from samplers.options import ProgramOptions, ResumeOptions, TrainingResources, of_several
 from samplers.resume import resume_run
 from samplers.ring_checks import check_paths_differ, check_ranks_share
@@ -126,8 +127,7 @@ class ProgramRun(Run):
 
         options: `ring`, `callback`, `memory` and resources, as for `fit`.
         """
-        if iterations < 1:
-            raise RequestError(f"iterations must be at least 1, got {iterations}")
+        iterations = integer_parameter("iterations", iterations, 1)
         planned = Run(self.path).config["iterations"]  # another call of `more` may have changed the configuration since
         return self._go_on(planned + iterations, **options)
 
@@ -177,8 +177,12 @@ class ProgramRun(Run):
 
 def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> TrainingResources:
     budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
-    place = {"scratch": Path(resources["scratch"])} if resources.get("scratch") else {}
-    return TrainingResources(memory_bytes=budget, **(dict(resources) | place))
+    converted: dict[str, Any] = {}
+    if resources.get("scratch"):
+        converted["scratch"] = Path(resources["scratch"])
+    if resources.get("workers") is not None:
+        converted["workers"] = integer_parameter("workers", resources["workers"], 1)
+    return TrainingResources(memory_bytes=budget, **(dict(resources) | converted))
 
 
 @contextmanager
@@ -246,16 +250,22 @@ def fit(
     Interrupted, TimeOver
         After a signal or ``max_time`` seconds; the state is committed.
     """
-    for name, count in {"iterations": iterations, "evaluate_every": evaluate_every}.items():
-        if not isinstance(count, int):
-            raise RequestError(f"{name} must be an int, got {count!r}")
+    iterations = integer_parameter("iterations", iterations, 1)
+    evaluate_every = integer_parameter("evaluate_every", evaluate_every, 1)
     target = program if isinstance(program, str) else _target(program)
-    settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
+    settings = [f"{name}={json.dumps(value, default=_plain)}" for name, value in (options or {}).items()]
     place = data.opened_at if isinstance(data, StoredDataset) else Path(data)
     with _naming_parameters():
         chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
         train(place, Path(path), chosen, _resources(memory, resources), ring, callback)
     return ProgramRun(Path(path), target)
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number or array as Python numbers, for JSON."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise RequestError(f"options: {value!r} is not a JSON value", "Use numbers, strings, lists and dictionaries.")
 
 
 def _target(program: type) -> str:

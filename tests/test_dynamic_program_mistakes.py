@@ -96,8 +96,8 @@ def test_what_cannot_be_is_told_before_anything_is_done(made: Path, program: Any
     ("options", "says"),
     [
         ({"parallelism": "many"}, "the option 'parallelism' of the program Least is 'many'"),
-        ({"parallelism": 0}, "--parallelism must be at least 1, got 0"),
-        ({"schedule": "greedy"}, "--schedule: unknown schedule 'greedy'"),
+        ({"parallelism": 0}, "parallelism must be at least 1, got 0"),
+        ({"schedule": "greedy"}, "schedule: unknown schedule 'greedy'"),
         ({"tolerance": 0}, "tolerance must be above 0, got 0"),
         ({"rate": 1}, "the program Least has no option 'rate'\nIts options are: penalty, schedule, parallelism, rho,"),
     ],

@@ -361,10 +361,12 @@ def test_an_array_that_all_parts_share_is_not_changed_by_update(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"iterations": 1.5}, "iterations must be an int, got 1.5"),
-        ({"evaluate_every": "2"}, "evaluate_every must be an int, got '2'"),
-        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"iterations": 0}, "iterations must be an integer of at least 1, got 0"),
+        ({"iterations": 1.5}, "iterations must be an integer of at least 1, got 1.5"),
+        ({"evaluate_every": "2"}, "evaluate_every must be an integer of at least 1, got '2'"),
+        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
+        ({"workers": 1.5}, "workers must be an integer of at least 1, got 1.5"),
+        ({"options": {"power": {1}}}, r"options: \{1\} is not a JSON value"),
         ({"max_time": -1}, "max_time must be a number of seconds above 0, got -1"),
         (
             {"memory": "1MB", "workers": 2},
@@ -386,10 +388,12 @@ def test_messages_to_scripts_keep_commands(matrix: Matrix, tmp_path: Path, monke
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "commands_kept.py").write_text(PROGRAM)
-    run = fit("commands_kept:Sums", matrix.path, tmp_path / "run", iterations=1, quiet=True, scratch=str(tmp_path))
+    run = fit(
+        "commands_kept:Sums", matrix.path, tmp_path / "run", iterations=np.int64(1), quiet=True, scratch=str(tmp_path)
+    )
     with pytest.raises(
         RequestError, match=r"Continue it with resume\(\) or `ooc resume .*`, replace it with overwrite=True"
     ):
         fit("commands_kept:Sums", matrix.path, run.path, quiet=True)
-    with pytest.raises(RequestError, match=r"^iterations must be at least 1, got 0"):
+    with pytest.raises(RequestError, match=r"^iterations must be an integer of at least 1, got 0"):
         run.more(0)
