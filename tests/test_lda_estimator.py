@@ -111,7 +111,7 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         (iter([]), "X is empty"),
         (np.array([], object), "X is empty"),
         (None, "X must contain documents, got None"),
-        (TEXTS[0], r"X is the string 'League.*no dataset exists at this path.*\nGive .* list of texts .*, or the path"),
+        (TEXTS[0], r"X is the string 'League.*no dataset exists at this path.*\nPass .* list of texts .*, or the path"),
         (" ".join(TEXTS), "X is the string .*no dataset exists at this path"),  # longer than a file name: OSError
         ("", "X is the string ''"),
         (dict(enumerate(TEXTS)), "X must contain documents, got the dict"),
